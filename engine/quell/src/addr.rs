@@ -2,12 +2,12 @@
 //!
 //! All numbers count base pages of 4096 bytes, whatever the size of the mapping. Virtual numbers ([`Page`]) and
 //! physical ones ([`Frame`]) have different types, so they can't be mixed up. None of these types owns memory:
-//! [`Batch`](crate::batch::Batch) and the embedder's frame allocator own frames.
+//! [`Batch`](crate::batch::Batch) and the kernel's frame allocator own frames.
 
 /// The size of a base page in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// A virtual page number: a virtual address divided by 4096.
+/// Numbers a virtual page: a virtual address divided by 4096.
 ///
 /// # Examples
 ///
@@ -19,7 +19,7 @@ pub const PAGE_BYTES: u64 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Page(pub u64);
 
-/// A physical frame number: a physical address divided by 4096.
+/// Numbers a physical frame: a physical address divided by 4096.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ impl Page {
     pub const fn address(self) -> u64 {
         self.0.wrapping_mul(PAGE_BYTES)
     }
-    /// Returns the page `pages` base pages further on. Numbers wrap around.
+    /// Returns the page that is `pages` base pages further on. Numbers wrap around.
     #[inline]
     pub const fn plus(self, pages: u64) -> Self {
         Page(self.0.wrapping_add(pages))
@@ -60,14 +60,14 @@ impl Frame {
     pub const fn address(self) -> u64 {
         self.0.wrapping_mul(PAGE_BYTES)
     }
-    /// Returns the frame `frames` base frames further on. Numbers wrap around.
+    /// Returns the frame that is `frames` base frames further on. Numbers wrap around.
     #[inline]
     pub const fn plus(self, frames: u64) -> Self {
         Frame(self.0.wrapping_add(frames))
     }
 }
 
-/// The size of one mapping on x86-64 and on AArch64 with its 4 KB granule.
+/// Selects the size of one mapping, on x86-64 or on AArch64 with its 4 KB granule.
 ///
 /// # Examples
 ///
@@ -88,7 +88,7 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// Returns the number of base pages in one mapping of this size.
+    /// Returns the number of base pages (4 KB) in one mapping of this size.
     #[inline]
     pub const fn pages(self) -> u64 {
         1 << self.shift()
@@ -105,10 +105,10 @@ impl PageSize {
     }
 }
 
-/// A run of virtual pages, mapped by entries of one size.
+/// Describes a run of virtual pages that entries of one size map.
 ///
-/// The caller ensures that the range consists of whole strides; we don't check it. If a range begins inside a stride,
-/// its last stride gets no invalidation.
+/// A *stride* is the reach of one such entry. The range must consist of whole strides, which we don't check: if it
+/// begins inside a stride, its last stride gets no invalidation.
 ///
 /// # Examples
 ///
@@ -121,16 +121,16 @@ impl PageSize {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PageRange {
-    /// The first base page, a multiple of the stride.
+    /// The first page, aligned to the stride.
     pub start: Page,
-    /// The number of base pages, a multiple of the stride.
+    /// The number of base pages (4 KB). It makes whole strides.
     pub pages: u64,
     /// The size of the entries. One invalidation per stride covers the range.
     pub stride: PageSize,
 }
 
 impl PageRange {
-    /// Makes the range of `pages` base pages from `start`, mapped by base-page entries.
+    /// Makes the range of `pages` base pages from `start`, each mapped by its own entry.
     #[inline]
     pub const fn base(start: Page, pages: u64) -> Self {
         PageRange {
@@ -139,7 +139,7 @@ impl PageRange {
             stride: PageSize::Base,
         }
     }
-    /// Makes the range of one mapping of size `stride` at `start`.
+    /// Makes the range of a single mapping of size `stride` at `start`.
     #[inline]
     pub const fn one(start: Page, stride: PageSize) -> Self {
         PageRange {
@@ -162,7 +162,7 @@ impl PageRange {
     pub const fn end(self) -> Page {
         self.start.plus(self.pages)
     }
-    /// Returns the number of invalidations, one per entry, that cover the range.
+    /// Returns the number of strides, each of which needs one invalidation.
     #[inline]
     pub const fn strides(self) -> u64 {
         if let PageSize::Base = self.stride {
@@ -171,7 +171,7 @@ impl PageRange {
         let part = self.pages & (self.stride.pages() - 1) != 0;
         (self.pages >> self.stride.shift()) + part as u64
     }
-    /// Iterates over the first page of each stride, one for each invalidation.
+    /// Iterates over the first page of each stride.
     #[inline]
     pub fn each(self) -> impl Iterator<Item = Page> {
         let step = self.stride.pages();
@@ -182,11 +182,12 @@ impl PageRange {
             page
         })
     }
-    /// Returns whether the range's invalidations reach a translation of `pages` pages at `first`.
+    /// Returns whether invalidating the range drops a translation of `pages` base pages at `first`.
     ///
-    /// An invalidation names one page, the first of its stride, and hardware drops the translation of *that page*,
-    /// however large it is. A smaller translation elsewhere in the stride stays. For example, a 2 MB stride drops only
-    /// one of 512 base-page translations. So don't report base pages in larger strides.
+    /// An invalidation names one page, the first of its stride. Hardware drops the translation of *that page*, however
+    /// large the translation is. A smaller translation elsewhere in the stride stays. For example, if 512 base-page
+    /// translations lie in a 2 MB stride, its invalidation drops only the first. So don't report base pages in larger
+    /// strides.
     #[inline]
     pub const fn names(self, first: Page, pages: u64) -> bool {
         let stride = self.stride.pages();
@@ -202,7 +203,7 @@ impl PageRange {
     }
 }
 
-/// A physically contiguous run of frames.
+/// Describes a physically contiguous run of frames.
 ///
 /// # Examples
 ///
@@ -215,12 +216,12 @@ impl PageRange {
 pub struct Extent {
     /// The first frame.
     pub first: Frame,
-    /// The number of base frames.
+    /// The number of base frames (4 KB).
     pub frames: u64,
 }
 
 impl Extent {
-    /// Returns the extent's length in bytes, or [`u64::MAX`] if it is longer.
+    /// Returns the extent's length in bytes, or [`u64::MAX`] if it's longer.
     #[inline]
     pub const fn bytes(self) -> u64 {
         self.frames.saturating_mul(PAGE_BYTES)

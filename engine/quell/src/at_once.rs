@@ -1,11 +1,11 @@
-//! Flushes of one change of one space, without a batch. Kernels without batches of their own mostly need this, and most
-//! batches with one space end here, too.
+//! Flushes of one change of one space, without a batch. Most batches with changes of one space end here, too.
 //!
 //! The steps are those of [`flush`](crate::flush), in the same order, and the same functions write every word that
 //! other CPUs see. But there are fewer instructions, because three things are known: there is one request, requests are
-//! inlined, and this CPU flushes while the others do (S4). The common cases come first: no other CPU has the space
-//! loaded, or every CPU that has it loaded gets a request and an interrupt; the request is a short range, and this
-//! CPU's next generation. Policies without S4, machines that broadcast and kernel spaces use the general code.
+//! inlined, and this CPU flushes while the others do (S4). We test for the common cases first. Often no other CPU has
+//! the space loaded. Otherwise every CPU that has it loaded usually gets a request and an interrupt. The request is
+//! usually a short range, and this CPU's next generation. Policies without S4, machines that broadcast and kernel
+//! spaces use the general code.
 //!
 //! Tasks that flush all of one space at the same time may share these flushes: see [`coalesced`](crate::coalesced).
 
@@ -23,16 +23,17 @@ use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Flushes a changed range of `space`, or all of it for `None`, without a batch.
+    /// Flushes a changed range of `space`, or all of the space if `range` is `None`.
     ///
-    /// When it returns, no later user access on any CPU uses a translation that the change took away (C1, C3). The
-    /// effect is that of one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is
-    /// no change. May wait for other CPUs.
+    /// Call it after the tables were written. When it returns, no later user access on any CPU uses a translation that
+    /// the change took away (clauses C1 and C3 of [the contract](crate#the-contract)). The effect is that of a
+    /// [`Batch`](crate::Batch) with this one change, in fewer steps. An empty range is no change. May wait for other
+    /// CPUs.
     ///
-    /// The space doesn't count the change as pending, so before it's flushed,
-    /// [`Engine::flush_pending`](crate::Engine::flush_pending) doesn't cover it. So call it under the lock of the
-    /// table, unless later observers of the entry learn of the flush in another way (for example Linux's
-    /// `mm_tlb_flush_pending`) or don't rely on the entry.
+    /// Until it returns, other code that finds the entry already cleared can't learn of the flush:
+    /// [`Engine::flush_pending`](crate::Engine::flush_pending) doesn't cover it. So hold the lock of the table during
+    /// the call. You may drop the lock earlier if no code relies on the entry, or if such code learns of the flush in
+    /// another way. Linux's `mm_tlb_flush_pending` is an example.
     #[inline]
     pub fn flush(self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
         self.flush_from(space, range, scope);

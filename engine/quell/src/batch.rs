@@ -38,7 +38,7 @@ use crate::this_cpu::Cpu;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
-/// The reason why entries change. It determines when the batch flushes.
+/// Gives the reason why entries change, which determines when a [`Batch`] flushes.
 ///
 /// # Examples
 ///
@@ -55,18 +55,23 @@ use core::ops::Deref;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// The changes of one request of the program: unmap, protect, fork, a fault.
+    /// The changes of one system call or fault: for example `munmap`, `mprotect` or `fork`. They're flushed once, at
+    /// the end of the batch.
     Call,
-    /// Pages taken away by reclaim.
+    /// Reclaim takes pages away. With [`Policy::batch`](crate::Policy) (S0) the flush ends with the batch. Otherwise
+    /// the batch flushes as soon as the kernel drops a lock ([`Batch::unlocked`]).
     Reclaim,
-    /// Pages about to move to other frames.
+    /// Pages are about to move to other frames. The batch flushes as for [`Purpose::Reclaim`].
     Migration,
-    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
-    /// [`Batch::finish_deferred`], so it sends no broadcasts before.
+    /// Reclaim or demotion takes clean pages away that were mapped read-only everywhere. The batch may end with
+    /// [`Batch::finish_deferred`]. If lazy unmap is on, it flushes nothing before its end.
     Lazy,
 }
 
-/// A reference to an address space: `&AddressSpace<H>`, `Arc<AddressSpace<H>>`, or one of the embedder's own.
+/// Refers to an address space: `&AddressSpace<H>`, `Arc<AddressSpace<H>>`, or the kernel's own type.
+///
+/// Every type that dereferences to an [`AddressSpace`] implements it. A [`Batch`] keeps a reference to each space that
+/// it has a place for, until it has flushed.
 ///
 /// # Examples
 ///
@@ -86,7 +91,7 @@ pub enum Purpose {
 /// assert_eq!(Arc::strong_count(&space), 1);
 /// ```
 pub trait SpaceRef: Deref<Target = AddressSpace<<Self as SpaceRef>::Hardware>> {
-    /// The machine of the space.
+    /// The machine on which the space is used.
     type Hardware: Hardware;
 }
 
@@ -94,15 +99,20 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
     type Hardware = H;
 }
 
-/// Collects changed entries and the frames that they mapped. Made by [`Engine::batch`].
+/// Collects changed page-table entries and the frames that they mapped, until one flush. Made by [`Engine::batch`].
+///
+/// Frames come out of a batch only after the flush ([`Batch::finish`]), or with a record that the flush is deferred
+/// ([`Batch::finish_deferred`]). A batch that is dropped flushes first. A finished batch is empty and can be filled
+/// again.
 ///
 /// `S` is a reference to an address space, plain or counted. `L` is the list in which frames wait, by default with room
-/// for 64 in the batch itself. `N` is the number of spaces that the batch has places for. You may finish a batch on
-/// another CPU than the one that filled it. On a machine that broadcasts, it then sends its broadcasts again. A
-/// finished batch is empty and can be filled again.
+/// for 64 in the batch itself. `N` is the number of spaces for which the batch has places.
 ///
-/// With room for 64 frames a batch takes about 1.7 KB, most of it uninitialised. Avoid moving it: that costs more than
-/// a flush.
+/// You may finish a batch on another CPU than the one that filled it. On a machine that broadcasts invalidations, it
+/// then sends them again.
+///
+/// With room for 64 frames a batch takes about 1.7 KB, most of it uninitialised. Avoid moving it, because a move costs
+/// more than a flush.
 ///
 /// # Examples
 ///
@@ -127,7 +137,7 @@ pub struct Batch<'e, S: SpaceRef, L: FrameList = InPlace<Frame>, const N: usize 
 }
 
 impl<S: SpaceRef, L: FrameList, const N: usize> Drop for Batch<'_, S, L, N> {
-    /// Flushes the remaining changes, then drops the frames. If it panics instead of flushing, the frames are leaked.
+    /// Flushes the remaining changes, then drops the frames. If the flush panics, the frames are leaked.
     #[inline]
     fn drop(&mut self) {
         self.lose_borrowed();
@@ -161,7 +171,7 @@ pub(crate) struct BatchChanges<'e, S: SpaceRef, const N: usize> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Starts a batch with room for 64 frames. Never waits.
+    /// Makes an empty batch with room for 64 frames. Never waits.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, S, InPlace<F>>
     where
@@ -170,7 +180,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.batch_into(purpose, InPlace::new())
     }
 
-    /// Begins a batch whose frames wait in `frames`, an empty list of the embedder's choice.
+    /// Makes an empty batch whose frames wait in `frames`, an empty list of your choice. Never waits.
     #[inline]
     pub fn batch_into<S, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, S, L>
     where
@@ -180,10 +190,11 @@ impl<H: Hardware> Engine<'_, H> {
         self.batch_of_spaces(purpose, frames)
     }
 
-    /// Begins a batch like [`Engine::batch_into`], with places for `N` spaces, from 1 to 8. Never waits.
+    /// Makes an empty batch like [`Engine::batch_into`], with places for `N` spaces, from 1 to 8. Never waits.
     ///
-    /// For a further space the batch keeps no details: its end flushes all of that space, on all CPUs that may have it
-    /// loaded and on some others. A batch of one space takes about 160 bytes and its list, so it's cheap to move.
+    /// The batch also takes changes of further spaces, but keeps no details of them. When it ends, it flushes all of
+    /// such a space, on all CPUs that may have the space loaded and on some others. With `N` = 1, a batch takes about
+    /// 160 bytes and its list, so it's cheap to move.
     #[inline]
     pub fn batch_of_spaces<S, L, const N: usize>(
         &self,
@@ -221,15 +232,15 @@ where
         self.frames.is_full()
     }
 
-    /// Returns whether nothing was reported. Never waits.
+    /// Returns whether the batch holds no frame and no change that it hasn't flushed. Never waits.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.unflushed.is_empty()
     }
 
     /// Returns whether finishing this batch flushes all of `space`, with at least this `scope`.
     ///
-    /// If so, a caller may leave out further reports of the space until the batch is finished. Always `false` if
-    /// invalidations are broadcast, or if the batch has no place for the space. Never waits.
+    /// If so, you may leave out further reports of the space until the batch is finished. It's always `false` if the
+    /// machine broadcasts invalidations, or if the batch has no place for the space. Never waits.
     pub fn covers(&self, space: &AddressSpace<H>, scope: Scope) -> bool {
         let pending = self.unflushed.pending.as_slice();
         pending
@@ -237,10 +248,12 @@ where
             .any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
     }
 
-    /// Returns whether changes of `space` may be reported after the tables were written.
+    /// Returns whether you may report a change of `space` later than under the table's lock.
     ///
-    /// It's `true` if the batch already counts as pending for the space and has sent nothing for it. Report the changes
-    /// before the batch flushes. Never waits.
+    /// If `true`, you may write the tables, drop their lock, and report the change at any time before the batch
+    /// flushes. It's `true` if the batch's last report was for `space`, and no invalidation was broadcast for it. Other
+    /// code that finds a cleared entry then already learns of an outstanding flush ([`Engine::flush_pending`]). Never
+    /// waits.
     #[inline]
     pub fn may_report_late(&self, space: &AddressSpace<H>) -> bool {
         let pending = self.unflushed.pending.as_slice();
@@ -250,10 +263,11 @@ where
     /// Reports that entries of `space` were cleared or lost rights, without a frame.
     ///
     /// Call it after the tables were written, under their lock. With [`Scope::Tables`] the flush also reaches the
-    /// walker caches and CPUs that hold the space lazily.
+    /// caches of page-table walkers, and CPUs that keep the space loaded lazily ([`Cpu::enter_lazy`]). An empty range
+    /// is no change.
     ///
-    /// Never waits for a CPU or a device. If invalidations are broadcast and S0 is off, it executes its own CPU's
-    /// barrier, which no code of another CPU can delay.
+    /// Never waits for a CPU or a device. If the machine broadcasts invalidations and [`Policy::batch`](crate::Policy)
+    /// is off, the call may execute this CPU's barrier, which no code of another CPU can delay.
     #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -261,15 +275,16 @@ where
         }
     }
 
-    /// Reports a change like [`Batch::changed`], for the whole space. Never waits for a CPU.
+    /// Reports that entries anywhere in `space` were cleared or lost rights, like [`Batch::changed`]. Never waits for a
+    /// CPU.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         self.unflushed.add(space, None, scope);
     }
 
     /// Reports that an entry of `space` was cleared, and takes the `frame` that it mapped.
     ///
-    /// Call it like [`Batch::changed`]. Never waits for a CPU. If it panics, the frame is leaked, because a CPU may
-    /// still use it. If the batch has no place for the range, it still flushes the range at its end.
+    /// Call it like [`Batch::changed`]. The frame comes out of the batch after the flush. If the call panics, the frame
+    /// is leaked, because a CPU may still use it. Never waits for a CPU.
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
@@ -280,12 +295,12 @@ where
 
     /// Reports that the page-table page in `frame` was unlinked from `space`.
     ///
-    /// The table spanned `range`. Call it like [`Batch::changed`]. Never waits for a CPU. The flush reaches walkers,
-    /// and its initiator waits until every target has flushed. If it panics, the frame is leaked, as by
-    /// [`Batch::unmapped`].
+    /// `range` is the range that the table spanned. Call it like [`Batch::changed`], with [`Scope::Tables`]. The flush
+    /// then waits until every target has flushed, even with [`Policy::asynchronous`](crate::Policy). If the call
+    /// panics, the frame is leaked, as by [`Batch::unmapped`]. Never waits for a CPU.
     ///
-    /// If the table still mapped pages, the flush drops only the first page of each stride of the range. So clear and
-    /// report such pages separately, or give the range the stride of the pages.
+    /// Clear and report pages that the table still maps separately, or give `range` the stride of these pages.
+    /// Otherwise the flush drops only the first page of each stride.
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
@@ -304,8 +319,9 @@ where
 
     /// Takes a frame that needs no report of its own.
     ///
-    /// Either all its entries were reported with [`Batch::changed`], for example because several spaces mapped it, or
-    /// nothing maps it any more. Never waits. If it panics, the frame is leaked, because a CPU may still use it.
+    /// Use it if all entries of the frame were reported with [`Batch::changed`], for example because several spaces
+    /// mapped the frame. Use it also if nothing maps the frame any more. If the call panics, the frame is leaked,
+    /// because a CPU may still use it. Never waits.
     ///
     /// # Panics
     /// If the batch is full.
@@ -319,12 +335,11 @@ where
         self.frames.push(ManuallyDrop::into_inner(frame));
     }
 
-    /// Flushes the changes of reclaim or migration if S0 is off; the frames stay.
+    /// Flushes the changes of reclaim or migration if [`Policy::batch`](crate::Policy) (S0) is off.
     ///
-    /// Call it each time you drop a lock under which changes were reported. It does nothing if S0 is on, if the purpose
-    /// is [`Purpose::Call`], or if the flush may be deferred. So the kernel flushes once for each change if S0 is off,
-    /// and once for the batch if it's on. A kernel that doesn't call it flushes at the end of the batch. May wait for
-    /// other CPUs.
+    /// Call it each time you drop a lock under which changes were reported. Without S0 such a batch then flushes once
+    /// for each lock, and with S0 once at its end. The frames stay in the batch. The call does nothing for
+    /// [`Purpose::Call`], or if the flush may be deferred. May wait for other CPUs.
     #[inline]
     pub fn unlocked(&mut self) {
         self.lose_borrowed();
@@ -333,8 +348,10 @@ where
         }
     }
 
-    /// Flushes and returns the frames. Afterwards no user access uses a reported translation (C1, C3). May wait for
-    /// other CPUs.
+    /// Flushes all reported changes and returns the frames, which may have new owners now.
+    ///
+    /// Afterwards no user access on any CPU uses a translation that was reported (clauses C1 and C3 of [the
+    /// contract](crate#the-contract)). May wait for other CPUs.
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, L> {
         self.flush();
@@ -359,31 +376,34 @@ where
 
     /// Flushes like [`Batch::finish`] and returns the list itself.
     ///
-    /// For an owner that empties the list at once, this is faster than taking frame by frame. Frames left in the list
-    /// come out with those of the next flush, or are dropped with the batch. May wait for other CPUs.
+    /// If you can empty your list in one step, this is faster than taking frame by frame. Frames that you leave in the
+    /// list come out after the next flush, or are dropped with the batch. May wait for other CPUs.
     #[inline]
     pub fn finish_list(&mut self) -> &mut L {
         self.flush();
         &mut self.frames
     }
 
-    /// Defers the flush until the frames are reused (S3), or flushes now.
+    /// Defers the flush until the frames are reused ([lazy unmap](crate::lazy)), or flushes now.
     ///
-    /// It defers if policy and ledger allow it. May wait for other CPUs if it flushes or if the ledger is full. If
-    /// there are devices ([`Hardware::HAS_SECONDARY`]), it waits for them: their part is never deferred.
+    /// May wait for other CPUs, if it flushes or if the ledger is full. If there are devices
+    /// ([`Hardware::HAS_SECONDARY`]), it waits for them, because their flush is never deferred.
     ///
-    /// It flushes now if the batch has an unlinked table, mappings of both the kernel and a user space, or more spaces
-    /// than places. It also flushes now if a space already counts its maximum of outstanding batches.
+    /// It flushes now if [`Policy::lazy_unmap`](crate::Policy) is off, or if there's no room in the ledger. It also
+    /// flushes now if the batch has a change with [`Scope::Tables`], mappings of both the kernel and a user space, or
+    /// more spaces than places. Finally, it flushes now if a space has more outstanding batches than twice
+    /// [`MAX_CPUS`](crate::MAX_CPUS).
     ///
-    /// The caller guarantees that every mapping of every frame was read-only and clean, or was a kernel mapping that no
-    /// CPU uses any more ([`crate::kernel`]). It calls [`DeferredFlush::defer`](crate::DeferredFlush::defer) for each
-    /// frame before it drops the lock under which it called [`DeferredFlush::begin`](crate::DeferredFlush::begin). It
-    /// may drop the locks of the tables before this call: later observers first find the batch outstanding, then the
-    /// deferred flush.
+    /// You guarantee that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
+    /// uses any more ([`crate::kernel`]). If the flush was deferred, call
+    /// [`DeferredFlush::defer`](crate::DeferredFlush::defer) for each frame before you drop the lock under which you
+    /// called [`DeferredFlush::begin`](crate::DeferredFlush::begin). If not, call
+    /// [`DeferredFlush::clear`](crate::DeferredFlush::clear). You may drop the locks of the tables before you finish
+    /// the batch.
     ///
-    /// The engine checks none of this. A mapping counts as long as a CPU may use it. For example, if another CPU has
-    /// write-protected an entry of the frame, the caller makes sure that the other CPU's batch has flushed
-    /// ([`Engine::flush_pending_batches`]).
+    /// The engine checks none of this. A mapping counts as long as a CPU may use it, even if its entry has changed. For
+    /// example, another CPU has write-protected an entry of the frame. Then make sure first that the other CPU's batch
+    /// has flushed ([`Engine::flush_pending_batches`]).
     pub fn finish_deferred(&mut self) -> Outcome<'_, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();

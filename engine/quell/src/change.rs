@@ -62,7 +62,7 @@
 use crate::entry::Entry;
 use crate::hardware::Scope;
 
-/// An architecture's rules for TLBs: the entries that they may keep and the changes that are forbidden.
+/// Describes which entries an architecture's TLBs may keep, and which changes it forbids.
 ///
 /// `quell-arch` defines one for each architecture.
 ///
@@ -77,25 +77,28 @@ use crate::hardware::Scope;
 ///     user_excludes_kernel: false,
 /// };
 /// let mapped = Entry { present: true, frame: Frame(42), ..Entry::ABSENT };
-/// // An entry that was absent is cached by no TLB; one that goes away may be.
+/// // No TLB caches an absent entry. But one may cache the entry that is cleared here.
 /// assert_eq!(flush_needed(x86, &Entry::ABSENT, &mapped), Need::Nothing);
 /// assert!(matches!(flush_needed(x86, &mapped, &Entry::ABSENT), Need::Flush(_)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TlbRules {
-    /// The TLB may keep an entry that refused an access (AArch64, RISC-V). x86-64 drops it with the fault.
+    /// The TLB may keep an entry that refused an access (AArch64, RISC-V). On x86-64 the fault drops the entry.
     pub keeps_refused: bool,
     /// The TLB may cache that an entry was absent (RISC-V without Svvptc).
     pub keeps_absent: bool,
-    /// The kernel may not use user pages. So it loses each page that user mode gains.
+    /// The kernel may not use user pages (SMEP and SMAP, PAN). So it loses each page that user mode gains.
     ///
-    /// A manager that accesses user memory only through other mappings may clear this.
+    /// A kernel that accesses user memory only through other mappings may clear this.
     pub user_excludes_kernel: bool,
-    /// The changes of a present entry that must pass through an absent one.
+    /// The changes of a present entry that need break-before-make.
     pub break_before_make: Break,
 }
 
-/// The changes of a present entry that need an absent one and a flush between.
+/// Selects the changes of a present entry that need break-before-make.
+///
+/// That means: clear the entry, flush, and only then write the new one. So the old and the new translation are never
+/// visible at the same time.
 ///
 /// # Examples
 ///
@@ -118,20 +121,21 @@ pub struct TlbRules {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Break {
-    /// No change: a CPU uses the old or the new translation until it has flushed (RISC-V).
+    /// No change needs it: a CPU uses the old or the new translation until it has flushed (RISC-V).
     Never,
     /// Changes that may alter the size of a translation: from a leaf to a table, or from a table to a leaf or another
-    /// table. See x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383. The [module](crate::change)
-    /// lists the affected processors.
+    /// table. Some x86-64 processors need this: AMD's family 10h ([erratum
+    /// 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf)), and Intel's with [iTLB
+    /// multihit](https://docs.kernel.org/admin-guide/hw-vuln/multihit.html).
     Size,
     /// The changes of [`Break::Size`], and those that make two translations contradict each other.
     ///
-    /// For example: another frame or memory type, the contiguous bit, a global entry in place of others (AArch64: Arm
-    /// ARM, rule RWHZWS, without FEAT_BBML1).
+    /// For example: another frame or memory type, a change of the contiguous bit, or an entry that becomes global.
+    /// AArch64 needs this without FEAT_BBML1 (Arm ARM, rule RWHZWS).
     Translation,
 }
 
-/// The smallest flush that a change needs.
+/// Returned by [`flush_needed`]: the smallest flush that a change needs.
 ///
 /// # Examples
 ///
@@ -146,24 +150,25 @@ pub enum Break {
 /// # };
 /// let read_only = Entry { present: true, frame: Frame(42), ..Entry::ABSENT };
 /// let writable = Entry { writable: true, ..read_only };
-/// // A CPU that was refused a store may keep the old entry; nothing else goes wrong.
+/// // A CPU that was refused a store may keep the old entry. No other CPU needs a flush.
 /// assert_eq!(flush_needed(riscv, &read_only, &writable), Need::Local(Scope::Leaf));
-/// // Here a CPU could go on storing.
+/// // Here a CPU could continue to store.
 /// assert!(matches!(flush_needed(riscv, &writable, &read_only), Need::Flush(_)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// No flush.
     Nothing,
-    /// A CPU that was refused an access drops the entry before it retries. No other CPU gets a request.
+    /// A CPU that was refused an access drops the entry before it retries ([`Cpu::refresh`](crate::Cpu::refresh)). No
+    /// other CPU gets a request.
     ///
-    /// The CPU that made the change may do this at once, to avoid a fault.
+    /// The CPU that made the change may drop the entry at once, to avoid a fault.
     Local(Scope),
     /// Every CPU that may hold the entry flushes before any code relies on the change.
     Flush(Flush),
 }
 
-/// A flush on every CPU that may hold an entry.
+/// Describes a flush on every CPU that may hold an entry.
 ///
 /// # Examples
 ///
@@ -184,21 +189,37 @@ pub enum Need {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
-    /// The reach of the flush: leaf entries alone, or also the walker caches and every translation below the entry.
+    /// Whether the flush covers leaf entries alone, or also walker caches and every translation below the entry.
     ///
-    /// With [`Scope::Tables`] the flush also reaches CPUs that hold the space lazily, and the initiator waits until
-    /// each CPU has flushed, not merely for its receipt. Always [`Scope::Tables`] if `break_first` is set.
+    /// With [`Scope::Tables`] the flush also reaches idle CPUs that keep the space loaded. The initiator then waits
+    /// until each CPU has flushed, even with [`Policy::asynchronous`](crate::Policy). Always [`Scope::Tables`] if
+    /// `break_first` is set.
     pub scope: Scope,
-    /// Flush under every tag, because the entry was or becomes global.
+    /// Flush under every tag, because the entry was global, or becomes global where that contradicts other
+    /// translations.
     pub every_tag: bool,
-    /// Flush between clearing the old entry and writing the new one. Otherwise flush after writing it.
+    /// Clear the old entry, flush, and then write the new one. If this is `false`, flush after writing the new entry.
     pub break_first: bool,
 }
 
-/// Returns the smallest flush for a change of a table's word from `old` to `new`.
+/// Returns the smallest flush that a change of an entry from `old` to `new` needs.
 ///
-/// `old` is the entry that the change removed (with an exchange, if hardware sets bits), not one that was read earlier.
-/// A caller that needs exact accessed bits flushes as if the page were unmapped.
+/// `old` is the entry that the change has removed, not one that was read earlier: if hardware sets bits in entries, use
+/// an atomic exchange. If the entry is cleared first and another one written later, pass that final entry as `new`, not
+/// the absent one in between.
+///
+/// A change that removes or exchanges something needs a flush: for example the mapping, a right, the frame or the
+/// memory type. So does clearing the dirty bit, because a CPU could store through the stale entry without setting the
+/// bit again. Clearing the accessed bit needs none, although the page may then look idle. If you need exact accessed
+/// bits, flush as if the page were unmapped.
+///
+/// A change that only adds a right needs no flush on other CPUs. At worst, a stale entry refuses an access that the new
+/// one allows. On x86-64 the fault drops the stale entry. Elsewhere the CPU that took the fault drops it before it
+/// retries. An absent entry that becomes present needs a local flush only on RISC-V processors without Svvptc, which
+/// cache absent entries.
+///
+/// `rules` describes the architecture. The function considers one entry at a time. If an entry points to a table, you
+/// must know whether entries *below* it are global. If so, flush under every tag.
 pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
     let scope_if = |tables: bool| if tables { Scope::Tables } else { Scope::Leaf };
     let scope = |entry: &Entry| scope_if(entry.table);

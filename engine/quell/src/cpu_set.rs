@@ -14,9 +14,10 @@ use crate::word::Word;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-/// The maximum number of CPUs: 1024, or 8192 with the feature `cpus-8192`.
+/// The maximum number of CPUs: 1024, or 8192 with the Cargo feature `cpus-8192`.
 ///
-/// Smaller machines pay for the maximum only in memory: no operation looks beyond their CPUs.
+/// A smaller machine pays for the maximum only in memory: no operation reads bits of CPUs that the machine doesn't
+/// have.
 pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
     8192
 } else {
@@ -25,7 +26,7 @@ pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
 
 const WORDS: usize = MAX_CPUS / 64;
 
-/// A CPU's number. CPUs are numbered from 0 without gaps.
+/// Numbers a CPU. CPUs are numbered from 0 without gaps.
 ///
 /// # Examples
 ///
@@ -73,7 +74,7 @@ impl CpuBit {
     }
 }
 
-/// A set of CPUs.
+/// Holds a set of CPUs as a bitmap, for up to [`MAX_CPUS`].
 ///
 /// # Examples
 ///
@@ -118,9 +119,9 @@ impl CpuSet {
         set
     }
 
-    /// Returns the members as bits: CPU n is bit n % 64 of word n / 64.
+    /// Returns the members as bits: CPU `n` is bit `n % 64` of word `n / 64`.
     ///
-    /// Missing words have no members.
+    /// The slice may be shorter than [`MAX_CPUS`] bits. CPUs beyond its end aren't members.
     #[inline]
     pub fn words(&self) -> &[u64] {
         self.words.as_slice()
@@ -245,7 +246,7 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// An iterator over the members of a [`CpuSet`], in ascending order.
+/// Iterates over the members of a [`CpuSet`] in ascending order. Made by [`CpuSet::iter`].
 #[derive(Clone, Debug)]
 pub struct Members<'s> {
     /// The members left in the word that begins with CPU `base`.

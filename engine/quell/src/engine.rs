@@ -19,10 +19,11 @@ use crate::stats::Stats;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Keeps the TLBs of one machine coherent. It borrows all its memory and allocates nothing.
+/// Keeps the TLBs of one machine coherent. The engine borrows all its memory and allocates nothing.
 ///
-/// You may call every method on any CPU at any time unless its documentation states otherwise. The caller must not
-/// migrate during the call.
+/// You may call every method on any CPU at any time unless its documentation states otherwise. The calling thread must
+/// not migrate during the call. A method that *may wait* waits until other CPUs have taken an interrupt: [`Hardware`]
+/// describes the locks that you may hold meanwhile.
 ///
 /// # Examples
 ///
@@ -71,19 +72,18 @@ pub struct Engine<'m, H: Hardware> {
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
-    /// Makes an engine for the CPUs `0..cpus.len()` of the machine. Never waits.
+    /// Makes an engine for the CPUs `0..cpus.len()` of the machine. You lend it the state of each in `cpus`.
     ///
-    /// `ledger` holds the deferred flushes (S3): each ledger entry lets one batch defer its flush. 64 entries are
-    /// plenty. Without any, no flush is ever deferred.
+    /// `ledger` records the flushes that [lazy unmap](crate::lazy) defers: each entry has room for the flush of one
+    /// [`Batch`](crate::Batch). 64 entries are plenty. If the slice is empty, no flush is ever deferred. Never waits.
     ///
     /// # Errors
-    /// If there are no CPUs or more than [`MAX_CPUS`]; if the machine's features contradict each other; if it has too
-    /// few tags for its CPUs or leaves out a mechanism of the policy; if a CPU has no slot; if another engine has or
-    /// had the ledger.
+    /// If the machine can't run an engine with these arguments: the variants of [`Unsupported`] are the reasons. For
+    /// example, there are more than [`MAX_CPUS`] CPUs, the machine leaves out a mechanism of the policy, or another
+    /// engine has had the ledger.
     ///
     /// # Panics
-    /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this
-    /// state.
+    /// In debug builds, if two CPUs share a state, or if a CPU with one of these states is online in another engine.
     pub fn new(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
@@ -93,16 +93,16 @@ impl<'m, H: Hardware> Engine<'m, H> {
         Self::make(hw, cpus, cpus.len(), ledger, policy)
     }
 
-    /// Makes an engine for the CPUs `0..cpus` whose per-CPU state the machine keeps ([`Hardware::per_cpu`]).
+    /// Makes an engine for the CPUs `0..cpus`, whose states the kernel keeps in its own per-CPU areas.
     ///
-    /// No other engine may use that state while this engine lives. Never waits.
+    /// The engine finds each state with [`Hardware::per_cpu`]. No other engine may use these states while this engine
+    /// lives. Never waits.
     ///
     /// # Errors
-    /// As [`Engine::new`], and if the machine returns no state for a CPU.
+    /// As [`Engine::new`], and if [`Hardware::per_cpu`] returns `None` for a CPU.
     ///
     /// # Panics
-    /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this
-    /// state.
+    /// In debug builds, if two CPUs share a state, or if a CPU with one of these states is online in another engine.
     pub fn with_own_state(
         hw: &'m H,
         cpus: usize,
@@ -195,7 +195,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         })
     }
 
-    /// Returns the machine. Never waits.
+    /// Returns the machine that was passed to [`Engine::new`]. Never waits.
     pub fn hw(&self) -> &'m H {
         self.hw
     }
@@ -299,12 +299,12 @@ impl<'m, H: Hardware> Engine<'m, H> {
         known.expect("there is no such CPU").stats.read()
     }
 
-    /// Makes an address space with the given root table, loaded nowhere. Never waits.
+    /// Makes an address space for the root table in frame `root`. No CPU has it loaded yet. Never waits.
     ///
     /// # Safety
-    /// `root` holds a root table of the machine's format, which maps the kernel as every root does. It does so until
-    /// [`Engine::retire`] has returned for this space; no CPU switches to the space after that. No other space has this
-    /// root.
+    /// The frame `root` holds a root table in the machine's format, which maps the kernel as every root does. It stays
+    /// so until [`Engine::retire`] has returned for this space. Until then no other space has this root. Afterwards no
+    /// CPU switches to the space.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
         AddressSpace::new(SpaceId(self.next_space()), root)

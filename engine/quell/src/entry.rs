@@ -14,7 +14,10 @@ use crate::addr::{Frame, Page, PageSize};
 /// The number of words in a page-table page, one per entry.
 pub const TABLE_WORDS: usize = 512;
 
-/// A level of the page table, counted from the leaves.
+/// Names a level of the page table, counted from the leaves.
+///
+/// We assume 4 levels of tables with 512 entries each, as on x86-64, on AArch64 with its 4 KB granule, and on RISC-V
+/// Sv48.
 ///
 /// # Examples
 ///
@@ -36,7 +39,7 @@ impl Level {
     /// The table that a root register points to; its entries map no pages.
     pub const ROOT: Level = Level(3);
 
-    /// Returns the level whose entries map pages of this size.
+    /// Returns the level at which an entry maps a page of this size.
     #[inline]
     pub const fn of(size: PageSize) -> Level {
         match size {
@@ -57,9 +60,9 @@ impl Level {
         }
     }
 
-    /// Returns the number of base pages that one entry at this level spans.
+    /// Returns the number of base pages (4 KB) that one entry at this level spans.
     ///
-    /// It's `u64::MAX` from level 8 on.
+    /// Returns `u64::MAX` from level 8 on.
     #[inline]
     pub const fn pages(self) -> u64 {
         match 1u64.checked_shl(9 * self.0 as u32) {
@@ -68,7 +71,7 @@ impl Level {
         }
     }
 
-    /// Returns the index of `page` in a table of this level.
+    /// Returns the index of the entry for `page` in a table of this level.
     #[inline]
     pub const fn index(self, page: Page) -> usize {
         match page.0.checked_shr(9 * self.0 as u32) {
@@ -77,7 +80,7 @@ impl Level {
         }
     }
 
-    /// Returns the first page that a table at this level translates, if it translates `page`.
+    /// Returns the first page of those that the table for `page` at this level translates.
     #[inline]
     pub const fn base(self, page: Page) -> Page {
         match 1u64.checked_shl(9 * (self.0 as u32 + 1)) {
@@ -87,11 +90,11 @@ impl Level {
     }
 }
 
-/// The caching of a page's memory, as a number whose meaning depends on the architecture.
+/// Selects how a page's memory is cached. The meaning of the number depends on the architecture.
 ///
-/// On x86-64 it's the index into the PAT. On AArch64 bits 0 to 2 are the index into MAIR, bits 3 and 4 the shareability
-/// (XORed with "inner shareable"), and bit 5 is the non-secure bit. On RISC-V it's the PBMT field. On x86-64 an entry
-/// that points to a table has a memory type, too, for the walker's own accesses.
+/// On x86-64 the number is the index into the PAT. On AArch64, bits 0 to 2 are the index into MAIR, bits 3 and 4 the
+/// shareability (XORed with "inner shareable"), and bit 5 is the non-secure bit. On RISC-V it's the PBMT field. On
+/// x86-64, an entry that points to a table has a memory type, too, for the walker's own accesses.
 ///
 /// # Examples
 ///
@@ -115,12 +118,14 @@ impl MemoryType {
     pub const NORMAL: MemoryType = MemoryType(0);
 }
 
-/// A page-table entry.
+/// Describes a page-table entry, independent of its encoding.
 ///
-/// The default is an entry that isn't present.
+/// Each attribute that hardware caches has a field, so [`flush_needed`](crate::flush_needed) sees every change that
+/// matters. Bits that hardware ignores have none. `quell-arch` encodes and decodes entries. The default is an entry
+/// that isn't present.
 ///
-/// If walkers don't set the dirty bit, `writable && !dirty` is encoded so that the hardware refuses the first store. A
-/// fault handler then sets `dirty`.
+/// Not all hardware sets the dirty bit. Where it doesn't, an entry that is `writable` and not `dirty` is encoded so
+/// that the first store faults. The fault handler then sets `dirty`.
 ///
 /// # Examples
 ///
@@ -132,41 +137,42 @@ impl MemoryType {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Entry {
-    /// Walkers may use the entry. If this is clear, all other fields are meaningless.
+    /// Walkers may use the entry. If this is `false`, all other fields are meaningless.
     pub present: bool,
     /// The entry points to a table of the next level instead of mapping a page.
     pub table: bool,
-    /// The table, or the first frame of the page, aligned to the page's size.
+    /// The frame of the table, or the first frame of the page. A page's frame is aligned to the page's size.
     pub frame: Frame,
-    /// Stores are allowed. For a table: stores are allowed below if the lower entries also allow them.
+    /// Stores are allowed. In an entry for a table: stores are allowed where the entries below allow them, too.
     ///
-    /// The same holds for `user` and `executable`. RISC-V has no rights in tables and decodes them as granted.
+    /// The same holds for `user` and `executable`. On RISC-V, entries for tables have no such rights, and decode as if
+    /// they had all of them.
     pub writable: bool,
     /// User mode may use the page.
     pub user: bool,
-    /// Instructions may be fetched: by user mode if `user`, else by the kernel.
+    /// Instructions may be fetched: by user mode if `user` is set, otherwise by the kernel.
     pub executable: bool,
     /// The hardware, or the kernel in its place, has recorded an access.
     pub accessed: bool,
-    /// The hardware, or the kernel in its place, has recorded a store. Not for tables.
+    /// The hardware, or the kernel in its place, has recorded a store. Unused in entries for tables.
     pub dirty: bool,
-    /// The translation belongs to every address space, and survives flushes of one tag. RISC-V allows this in tables,
-    /// too: then all translations below are global.
+    /// The translation belongs to every address space, and survives flushes of one tag. On RISC-V an entry for a table
+    /// may have this bit, too. Then all translations below it are global.
     pub global: bool,
     /// The entry is one of sixteen that a TLB may keep as one translation.
     ///
-    /// They're aligned and map adjacent frames in the same way (AArch64's contiguous bit, RISC-V's Svnapot with 64 KB).
-    /// All sixteen change together.
+    /// The sixteen entries are aligned and map adjacent frames with the same attributes (AArch64's contiguous bit,
+    /// RISC-V's Svnapot with 64 KB). All sixteen change together.
     pub contiguous: bool,
-    /// The caching of the memory.
+    /// How the memory is cached.
     pub memory: MemoryType,
     /// The protection key or overlay index, or 0 if the architecture has none.
     pub key: u8,
     /// The memory is encrypted with the machine's key (AMD's C-bit).
     pub encrypted: bool,
-    /// Attributes that only this architecture has (see its module in `quell-arch`), or 0.
+    /// Attributes that only one architecture has, or 0: see the architecture's module in `quell-arch`.
     ///
-    /// A change of any of them counts as taking a right away.
+    /// [`flush_needed`](crate::flush_needed) treats each change of them as a right that is taken away.
     pub special: u8,
 }
 

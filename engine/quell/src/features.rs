@@ -14,7 +14,7 @@ use crate::cpu_set::MAX_CPUS;
 use crate::policy::Mechanism;
 use core::fmt;
 
-/// The way in which the machine tags TLB entries with their address space.
+/// Describes how the machine tags TLB entries with their address space.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ pub enum Tagging {
     },
 }
 
-/// The machine's abilities, read once by [`Engine::new`](crate::Engine::new).
+/// Describes the machine's TLBs. [`Engine::new`](crate::Engine::new) reads it once.
 ///
 /// # Examples
 ///
@@ -55,23 +55,27 @@ pub enum Tagging {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
-    /// The tagging of TLB entries.
+    /// Whether TLB entries have tags, and of which kind.
     pub tagging: Tagging,
-    /// [`Hardware::broadcasts`](crate::Hardware::broadcasts) reach all CPUs without an interrupt.
+    /// Set if the machine can invalidate on all CPUs without interrupts
+    /// ([`Hardware::broadcasts`](crate::Hardware::broadcasts)).
     pub broadcast: bool,
-    /// The maximum number of strides that we invalidate one by one. With more we flush the whole tag.
+    /// The maximum number of single invalidations for one request. If it needs more, we flush the whole tag.
     ///
-    /// With 0 every flush is for the whole tag.
+    /// If it's 0, every flush is for the whole tag.
     ///
     /// For example, Linux uses 33 on x86 (`tlb_single_page_flush_ceiling`) and 512 on arm64 (`MAX_DVM_OPS`).
     pub full_above: u64,
 }
 
 impl Features {
-    /// Checks whether an engine can run on such a machine with `cpus` CPUs.
+    /// Checks whether an engine can run on a machine with these features and `cpus` CPUs.
+    ///
+    /// An engine runs with any combination of tags and broadcasts, except per-CPU tags with broadcasts, and system-wide
+    /// tags without broadcasts.
     ///
     /// # Errors
-    /// The reason why an engine can't run.
+    /// The first reason found.
     pub fn check(&self, cpus: usize) -> Result<(), Unsupported> {
         if !(1..=MAX_CPUS).contains(&cpus) {
             return Err(Unsupported::Cpus { cpus });
@@ -103,7 +107,7 @@ impl Features {
     }
 }
 
-/// The reason why an engine can't run on a machine.
+/// Gives the reason why an engine can't run on a machine.
 ///
 /// # Examples
 ///
@@ -124,18 +128,19 @@ pub enum Unsupported {
     },
     /// The features include broadcasts, but [`Hardware::broadcasts`](crate::Hardware::broadcasts) returns `None`.
     NoBroadcasts,
-    /// Each CPU assigns its own tags, but their number is 0.
+    /// Each CPU assigns its own tags, but their number is 0. Report [`Tagging::None`] instead.
     NoTags,
-    /// Broadcasts name a tag, but a tag names different spaces on different CPUs.
+    /// Broadcasts name a tag, but each CPU assigns its own tags, so a tag names different spaces on different CPUs.
     BroadcastOfPerCpuTags,
-    /// Without broadcasts, nothing reaches entries under system-wide tags that aren't loaded.
+    /// Tags are system-wide, but there are no broadcasts. Then nothing can flush entries under a tag that a CPU hasn't
+    /// loaded.
     GlobalTagsWithoutBroadcast,
-    /// System-wide tags are wider than on any architecture.
+    /// System-wide tags are wider than 16 bits, the most on any architecture.
     TagBits {
         /// The width of a tag in bits.
         bits: u8,
     },
-    /// There are too few tags: a tag generation needs one for each CPU and one more.
+    /// There are too few system-wide tags. The engine needs one for each CPU, and one more.
     FewTags {
         /// The number of tags.
         tags: u16,
@@ -154,13 +159,13 @@ pub enum Unsupported {
     },
     /// The policy isn't the machine's only one ([`Hardware::POLICY_IS_FIXED`](crate::Hardware::POLICY_IS_FIXED)).
     OtherPolicy,
-    /// A CPU has no slot for any tag.
+    /// The [`PerCpu`](crate::PerCpu) of a CPU has no slot for a tag.
     NoSlots {
         /// The CPU.
         cpu: usize,
     },
-    /// Another engine has or had the ledger. Two engines with one ledger would make each other's deferred flushes, each
-    /// on its own CPUs.
+    /// Another engine has or had the ledger. Two engines with one ledger would make each other's deferred flushes, but
+    /// each only on its own CPUs.
     LedgerInUse,
 }
 

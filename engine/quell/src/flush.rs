@@ -550,18 +550,19 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Waits until every online CPU has made the flushes requested before the call.
+    /// Waits until every online CPU has made the flushes requested before this call.
     ///
-    /// It matters where an initiator has only waited for receipts. Interrupts no CPU. May wait for other CPUs.
+    /// With [`Policy::asynchronous`](crate::Policy) a flush may end when each target has acknowledged its request and
+    /// not flushed yet. This call waits for the flush itself. It interrupts no CPU. May wait for other CPUs.
     ///
-    /// No program can observe the difference. But until a target has flushed it may load cache lines speculatively, and
-    /// some frames must not be loaded. For example, the memory type or the encryption of a frame changes, or the frame
-    /// becomes private to a guest or leaves the machine. Call this after such a frame has come out of a batch or was
-    /// reused.
+    /// No program can observe the difference. But until a target has flushed, it may speculatively load cache lines of
+    /// an unmapped frame. Some frames must not be loaded any more: for example, a frame changes its memory type or
+    /// encryption, becomes private to a guest, or leaves the machine. Make this call after such a frame has come out of
+    /// a batch or of [`Engine::flush_before_reuse`](crate::Engine::flush_before_reuse).
     ///
-    /// It doesn't cover CPUs that got no request. Such a CPU has the space loaded lazily (unless the change was
-    /// reported with [`Scope::Tables`]), or runs a program undisturbed and flushes kernel mappings on kernel entry
-    /// ([`user_mode`](crate::user_mode)).
+    /// It doesn't cover CPUs that got no request. Such a CPU has the space loaded lazily ([`Cpu::enter_lazy`]), or is
+    /// in user mode and flushes kernel mappings at its next kernel entry ([`user_mode`](crate::user_mode)). Changes
+    /// that are reported with [`Scope::Tables`] reach these CPUs, too.
     pub fn quiesce(self) {
         self.assert_may_wait();
         let me = self.id();

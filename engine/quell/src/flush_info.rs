@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// A request on its way: the space, the translations to flush, and the flush generations.
 ///
-/// It only refers to the ranges. They have room for eleven but are mostly one, so we don't copy them.
+/// It only refers to the ranges. Their list has room for eleven and mostly holds one, so we don't copy it.
 #[derive(Clone, Copy)]
 pub(crate) struct FlushInfo<'r> {
     /// The space, or `None` for any space that is loaded.

@@ -1,14 +1,18 @@
 //! The frames that a batch returns: flushed, or with a deferred flush.
 //!
 //! [`Flushed`] proves that no CPU uses a translation to these frames any more (C1): only the engine makes it, after the
-//! flush. [`Deferred`] proves nothing: the embedder stores a [`DeferredFlush`](crate::DeferredFlush) for each of its
+//! flush. [`Deferred`] proves nothing: the kernel keeps a [`DeferredFlush`](crate::DeferredFlush) for each of its
 //! frames.
 
 use crate::addr::Frame;
 use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
 
-/// Yields frames whose flush is over, so they may be reused. They come out of the batch's own list.
+/// Yields frames whose flush is over, so they may have new owners.
+///
+/// Only the engine makes this iterator, after the flush ([`Batch::finish`](crate::Batch::finish)). So it proves that no
+/// CPU uses a translation to its frames any more (clause C1 of [the contract](crate#the-contract)). Frames that you
+/// don't take out are dropped with the iterator.
 ///
 /// # Examples
 ///
@@ -48,7 +52,10 @@ impl<L: FrameList> Drop for Flushed<'_, L> {
     }
 }
 
-/// Yields frames whose flush is deferred until reuse. Each needs a [`DeferredFlush`](crate::DeferredFlush).
+/// Yields frames whose flush is deferred until they're reused ([lazy unmap](crate::lazy)).
+///
+/// CPUs may still use translations to these frames. So record the stamp in the [`DeferredFlush`](crate::DeferredFlush)
+/// of each frame. Frames that you don't take out are dropped with this iterator.
 ///
 /// # Examples
 ///
@@ -84,7 +91,7 @@ impl<'b, L: FrameList> Deferred<'b, L> {
         }
     }
 
-    /// Returns the tick of the flush clock at which the flush was deferred.
+    /// Returns the stamp that names this deferred flush, for [`DeferredFlush::defer`](crate::DeferredFlush::defer).
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
@@ -104,7 +111,7 @@ impl<L: FrameList> Drop for Deferred<'_, L> {
     }
 }
 
-/// The result of [`Batch::finish_deferred`](crate::Batch::finish_deferred).
+/// Returned by [`Batch::finish_deferred`](crate::Batch::finish_deferred): the frames, with or without a flush.
 ///
 /// # Examples
 ///
@@ -125,12 +132,11 @@ impl<L: FrameList> Drop for Deferred<'_, L> {
 /// assert!(engine.flush_before_reuse(&deferred_flush).is_some());
 /// ```
 pub enum Outcome<'b, L: FrameList = InPlace<Frame>> {
-    /// The batch was flushed and nothing is deferred.
+    /// The batch has flushed, and nothing is deferred.
     ///
-    /// Possible reasons: S3 is off; the ledger is full; a page-table page was unlinked; the batch has mappings of both
-    /// the kernel and a user space, or more spaces than places; a space already counts its maximum of outstanding
-    /// batches.
+    /// For example because lazy unmap is off or the ledger is full.
+    /// [`Batch::finish_deferred`](crate::Batch::finish_deferred) lists all reasons.
     Flushed(Flushed<'b, L>),
-    /// The flush is deferred.
+    /// The flush is deferred until the frames are reused.
     Deferred(Deferred<'b, L>),
 }

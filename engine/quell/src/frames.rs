@@ -1,20 +1,22 @@
 //! The lists in which a batch keeps frames until their flush.
 //!
-//! A full batch must be finished, which costs a shootdown. For example, unmapping 512 pages through a batch of 64
-//! frames interrupts eight times as often as a single flush. Only the kernel knows how many frames a batch should hold,
-//! and where, so it chooses the list. [`InPlace`] holds a bounded number in the batch itself, on the caller's stack. A
-//! kernel that can link frames to one another, for example through its page descriptors, implements [`FrameList`] for
-//! such a chain. The chain has room for any number of frames, so the whole call ends with one flush.
+//! Only the kernel knows how many frames a batch should hold, and where, so it chooses the [`FrameList`].
 
 use crate::stack::InlineQueue;
 
 /// The default capacity of a batch, in frames.
 pub const CAPACITY: usize = 64;
 
-/// A list of frames that wait for a flush. An embedder may implement it.
+/// Holds frames that wait for the flush of a [`Batch`](crate::Batch).
 ///
-/// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame until it's
-/// taken, in any order, and lets no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing.
+/// A full list must be flushed, which interrupts other CPUs. For example, unmapping 512 pages through a list of 64
+/// frames interrupts eight times as often as a single flush. [`InPlace`] has a fixed capacity. A kernel that can link
+/// frames to one another, for example through its `struct page`, implements this trait for such a chain, which is never
+/// full.
+///
+/// The batch owns the list, and takes a frame out only after the flush. An implementation must keep each frame until
+/// then, and let no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing. Frames may come
+/// out in any order.
 ///
 /// # Examples
 ///
@@ -45,10 +47,10 @@ pub const CAPACITY: usize = 64;
 /// assert_eq!(batch.finish().count(), 100);
 /// ```
 pub trait FrameList {
-    /// The embedder's type that owns a frame.
+    /// The kernel's type that owns a frame.
     type Frame;
 
-    /// Returns whether the list has no room for another frame. An unbounded list always has room.
+    /// Returns whether the list has no room for another frame. Always `false` for an unbounded list.
     fn is_full(&self) -> bool;
 
     /// Returns whether the list holds no frame.
@@ -61,9 +63,9 @@ pub trait FrameList {
     fn take(&mut self) -> Option<Self::Frame>;
 }
 
-/// A list of up to `N` frames in the batch itself, in uninitialised memory.
+/// Holds up to `N` frames in the batch itself, usually on the caller's stack.
 ///
-/// They come out in the order in which they were added.
+/// Frames come out in the order in which they were added. Unused room stays uninitialised.
 ///
 /// # Examples
 ///

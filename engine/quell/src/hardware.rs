@@ -1,4 +1,4 @@
-//! The interface that a machine provides to the engine.
+//! The interface that a machine provides to the engine: [`Hardware`], whose page has the rules.
 //!
 //! The engine is generic over the machine. A kernel, a hypervisor, the machine in software, a set of threads and a
 //! checker of memory orderings all implement [`Hardware`]. The engine is compiled for each of them, so nothing is
@@ -7,23 +7,6 @@
 //! Shared memory is part of the machine, too: every word that two CPUs may access is a [`Hardware::Word`]. A kernel
 //! uses [`core::sync::atomic::AtomicU64`]. The machine in software uses a word that charges for the transfer of cache
 //! lines and lets a scheduler switch CPUs.
-//!
-//! A thread must not migrate to another CPU while it's inside the engine. Interrupts may be on or off; the engine masks
-//! them where it must ([`Hardware::mask_interrupts`]). Where they aren't masked, a thread inside the engine may be
-//! preempted, and an interrupt handler may call the engine. An NMI handler may only call
-//! [`Cpu::user_access_allowed`](crate::Cpu::user_access_allowed) and [`Cpu::enter_kernel`](crate::Cpu::enter_kernel),
-//! and [`Cpu::enter_user`](crate::Cpu::enter_user) if it returns to a program. The methods of a machine must not call
-//! the engine. But [`Hardware::relax`] and [`Hardware::restore_interrupts`] may admit an interrupt whose handler does.
-//!
-//! # Locks
-//!
-//! The documentation of every call states whether it may wait. Such a call waits until other CPUs have taken an
-//! interrupt. It serves its own CPU's inbox meanwhile, so waiting with interrupts off doesn't deadlock by itself (C7).
-//! But if a CPU spins, with interrupts off, for a lock that the caller holds, the call waits for ever. For example, CPU
-//! 0 flushes under lock A, and CPU 1 spins for A with interrupts off: CPU 1 never takes CPU 0's interrupt. So there's
-//! one rule: under a lock that is taken with interrupts off, the kernel makes no call that may wait, unless every loop
-//! that spins for that lock calls [`Cpu::poll`](crate::Cpu::poll). Locks that are taken with interrupts on are no
-//! problem. [`Hardware::may_wait`] lets a debug build detect a mistake.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -33,7 +16,7 @@ use crate::word::Word;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// A hardware tag of TLB entries: a PCID on x86, an ASID on Arm and RISC-V.
+/// Numbers a hardware tag of TLB entries: a PCID on x86, an ASID on Arm and RISC-V.
 ///
 /// # Examples
 ///
@@ -54,7 +37,7 @@ impl Tag {
     pub const KERNEL: Tag = Tag(0);
 }
 
-/// The reach of an invalidation beyond leaf entries.
+/// Selects whether an invalidation reaches more than leaf entries.
 ///
 /// # Examples
 ///
@@ -67,14 +50,14 @@ impl Tag {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Scope {
-    /// Only leaf entries changed. The walker caches may keep upper levels.
+    /// Only leaf entries changed. The caches of the page-table walker may keep upper levels.
     #[default]
     Leaf,
-    /// Page-table pages were unlinked, too. The walker caches must drop their entries for these pages.
+    /// Page-table pages were unlinked, too. The caches of the page-table walker must drop entries that lead to them.
     Tables,
 }
 
-/// An invalidation for [`Hardware::invalidate`] or [`Broadcast::start`].
+/// Names translations for [`Hardware::invalidate`] or [`Broadcast::start`] to drop.
 ///
 /// # Examples
 ///
@@ -93,7 +76,7 @@ pub enum Scope {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Invalidate {
-    /// The entries of a range under one tag. On machines without tags the tag is ignored.
+    /// The entries of a range under one tag. Machines without tags ignore the tag.
     Range {
         /// The tag whose entries are dropped.
         tag: Tag,
@@ -106,9 +89,9 @@ pub enum Invalidate {
     Tag(Tag),
     /// All entries under all tags, walker caches included. Global kernel entries may stay.
     All,
-    /// The entries of a range of the kernel's half: global ones and the loaded tag's. Examples are `invlpg`, `tlbi
-    /// vaae1`, and `sfence.vma` with only an address. With per-CPU tags, entries under other tags may stay. With
-    /// system-wide tags they must be dropped, too.
+    /// The entries of a range of the kernel's half: global ones, and those under the loaded tag. For example, `invlpg`,
+    /// `tlbi vaae1`, or `sfence.vma` with only an address. If each CPU has its own tags, entries under other tags may
+    /// stay. If tags are system-wide, those must be dropped, too.
     Kernel {
         /// The range, one invalidation per stride.
         range: PageRange,
@@ -116,12 +99,12 @@ pub enum Invalidate {
         scope: Scope,
     },
     /// All entries under all tags, global ones and walker caches included. It begins with a full barrier, like
-    /// [`Hardware::fence`]: this CPU's earlier stores are visible to others before it fills any entry again. A machine
-    /// without kernel spaces may treat it as [`Invalidate::All`].
+    /// [`Hardware::fence`]: this CPU's earlier stores are visible to other CPUs before this CPU fills any entry again.
+    /// A machine without kernel spaces may treat it as [`Invalidate::All`].
     Everything,
 }
 
-/// The address of the engine's state of one CPU. Only [`PerCpu::place`](crate::PerCpu::place) makes one.
+/// Points to the engine's state of one CPU. Only [`PerCpu::place`](crate::PerCpu::place) makes one.
 ///
 /// # Examples
 ///
@@ -154,52 +137,72 @@ impl<H> PlaceOf<H> {
     }
 }
 
-/// The machine under the engine, implemented by the embedder.
+/// Describes the machine to the engine. The kernel that uses the engine implements it.
+///
+/// The engine is compiled for each machine, so a method left at its default costs nothing.
+///
+/// A thread must not migrate to another CPU while it's inside the engine. Interrupts may be on: the engine masks them
+/// where it must ([`Hardware::mask_interrupts`]). Where they aren't masked, an interrupt handler may preempt a thread
+/// inside the engine and call the engine itself. An NMI handler may call only
+/// [`Cpu::user_access_allowed`](crate::Cpu::user_access_allowed), [`Cpu::enter_kernel`](crate::Cpu::enter_kernel) and,
+/// if it returns to a program, [`Cpu::enter_user`](crate::Cpu::enter_user). The methods of this trait must not call the
+/// engine. But [`Hardware::relax`] and [`Hardware::restore_interrupts`] may let in an interrupt whose handler does.
+///
+/// # Locks
+///
+/// Each call of the engine documents whether it may wait. Such a call waits until other CPUs have taken an interrupt.
+/// It serves the requests for its own CPU meanwhile, so waiting with interrupts off is no deadlock in itself. But CPU 0
+/// may flush under a lock for which CPU 1 spins with interrupts off. Then CPU 1 never takes CPU 0's interrupt, and CPU
+/// 0 waits for ever. So one rule applies to each lock that is taken with interrupts off: make no call that may wait
+/// while you hold the lock, or call [`Cpu::poll`](crate::Cpu::poll) in every loop that spins for it. Locks that are
+/// taken with interrupts on are no problem. [`Hardware::may_wait`] lets a debug build detect a mistake.
 ///
 /// # Guarantees of the implementation
 ///
-/// * [`Hardware::invalidate`] has taken effect on this CPU when it returns. No later access of this CPU, and no
-///   speculation that a later access uses, sees a covered entry unless it was filled again from the tables after the
-///   call began. The fills that follow see stores to page tables that precede the call in program order, and those of
-///   other CPUs that this one has observed. Others see a release store that follows the call only after the call has
-///   taken effect. All of this also holds for [`Hardware::load_root`] without `keep`.
+/// * When [`Hardware::invalidate`] returns, it has taken effect on this CPU. No later access of this CPU uses a covered
+///   entry, and neither does any speculation whose result a later access uses. Exempt are entries that were filled
+///   again from the tables after the call began. Fills after the call see every page-table store that precedes the call
+///   in program order, and those of other CPUs that this CPU has observed. If a release store follows the call, another
+///   CPU sees that store only after the call has taken effect. All of this also holds for [`Hardware::load_root`]
+///   without `keep`.
 /// * [`Hardware::fence`] orders everything before it, table stores included, before everything after it. It *also*
-///   makes table stores visible to the walkers of all CPUs: this CPU's stores, and those of other CPUs that it has
-///   observed, for example by taking the lock under which they were made. On x86 it's `mfence`, on Arm `dsb ish`.
+///   makes table stores visible to the page-table walkers of all CPUs. These are this CPU's stores, and those of other
+///   CPUs that it has observed, for example by taking the lock under which they were made. On x86 it's `mfence`, on Arm
+///   `dsb ish`.
 /// * An interrupt sent by [`Hardware::interrupt`] eventually makes its target call
-///   [`Masked::on_interrupt`](crate::Masked::on_interrupt), once interrupts are on there. The handler sees stores made
-///   before the interrupt was sent.
+///   [`Masked::on_interrupt`](crate::Masked::on_interrupt), once interrupts are on there. The handler sees all stores
+///   made before the interrupt was sent.
 ///
 /// # What it needn't guarantee
 ///
-/// Interrupts may be late, merged, duplicated or spurious. TLBs may fill speculatively at any time from any table
-/// reachable from a loaded root, and may drop any entry at any time.
+/// Interrupts may be late, merged, duplicated or spurious. At any time, a TLB may drop any entry, and may speculatively
+/// fill entries from any table that a loaded root leads to.
 ///
 /// # Examples
 ///
-/// `examples/embed.rs` implements it for a machine with two CPUs.
+/// `examples/embed.rs` implements the trait for a machine with two CPUs.
 ///
 /// # Safety
-/// A kernel frees memory after a flush, which is safe only if the flush happened. So the implementation gives the
-/// guarantees above, and its [`Hardware::Broadcasts`] gives those of [`Broadcast`]. [`Hardware::this_cpu`] returns the
-/// CPU that executes the call, and never the same CPU on two CPUs at the same time. [`Hardware::features`] claims
-/// nothing that the machine lacks.
+/// A kernel frees memory after a flush, which is safe only if the flush happened. So the implementation must give the
+/// guarantees above, and its [`Hardware::Broadcasts`] those of [`Broadcast`]. [`Hardware::this_cpu`] returns the number
+/// of the CPU that executes the call, and no two CPUs get the same number at the same time. [`Hardware::features`]
+/// claims nothing that the machine lacks.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
-    /// The mechanisms that an engine on this machine may use: all by default.
+    /// Lists the mechanisms that an engine on this machine may use: all by default.
     ///
-    /// The code of the others is compiled away, and the engine refuses a policy that has one of them
-    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only the mechanisms that this policy [has](Policy::has)
+    /// The code of the other mechanisms is compiled away, and the engine refuses a policy that has one of them
+    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only the mechanisms that are on ([`Policy::has`])
     /// count, not their settings.
     const MECHANISMS: Policy = Policy::ALL;
 
     /// The maximum number of ranges in one request, from 1 to 11.
     ///
-    /// With one more range, or more pages than [`Features::full_above`], it becomes a flush of the whole tag. A lower
-    /// number suits machines where a whole flush is cheap; it doesn't make a request smaller.
+    /// A request with more ranges, or with more invalidations than [`Features::full_above`], becomes a flush of the
+    /// whole tag. Choose a lower number if a whole flush is cheap. It doesn't make a request take less memory.
     ///
     /// Any other number doesn't compile:
     ///
@@ -227,23 +230,23 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// ```
     const RANGES: usize = 11;
 
-    /// Returns the maximum number of ranges in a request, if only run time determines it.
+    /// Returns the maximum number of ranges in one request, for a machine that learns it at run time.
     ///
-    /// It's from 1 to [`Hardware::RANGES`], the default, and must be the same at each call.
+    /// The number is from 1 to [`Hardware::RANGES`], which is the default. Return the same number at each call.
     #[inline]
     fn ranges(&self) -> usize {
         Self::RANGES
     }
 
-    /// Returns the number of targets from which a flush uses shared inboxes.
+    /// Returns the smallest number of targets for which a flush uses shared cache lines.
     ///
-    /// With that many targets or more, a flush writes and reads a cache line for every eight CPUs instead of one for
-    /// each. Since eight CPUs share lines, a flush with few targets takes longer. So the default is never; kernels of
-    /// machines with many CPUs set it, for example to 32. It must be the same at each call. Flushes of one range, or of
-    /// a whole space, use shared inboxes; others don't.
+    /// With that many targets or more, the initiator writes and reads one cache line for every eight CPUs instead of
+    /// one for each CPU. A flush with few targets takes longer that way, because eight CPUs contend for a line. The
+    /// default is never. On a machine with many CPUs return for example 32, and the same number at each call. Only
+    /// flushes of one range or of a whole space use shared lines.
     ///
-    /// If this isn't the default, batches of one space that finish at the same time share a full flush, provided that
-    /// more than two CPUs have the space loaded.
+    /// Unless it's the default, batches of one space that finish at the same time share a full flush, if more than two
+    /// CPUs have the space loaded.
     #[inline]
     fn shares_lines_from(&self) -> usize {
         usize::MAX
@@ -251,104 +254,106 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Set if [`Hardware::MECHANISMS`] is the only policy of engines on this machine.
     ///
-    /// Code for any other policy is compiled away, and the engine refuses one
+    /// The code for any other policy is compiled away, and the engine refuses such a policy
     /// ([`Unsupported::OtherPolicy`](crate::Unsupported::OtherPolicy)).
     const POLICY_IS_FIXED: bool = false;
 
     /// Set if small code is more important than few instructions.
     ///
-    /// We then leave out the fast paths of common flushes, so all flushes take the general path. All counters stay 0,
-    /// and we report no long wait.
+    /// If so, we leave out the fast paths of common flushes, so all flushes take the general path. All
+    /// [counters](crate::Counter) stay 0, and we never call [`Hardware::waits_long`].
     const IS_SMALL: bool = false;
 
-    /// Set if the kernel makes spaces for its own mappings ([`Engine::new_kernel_space`](crate::Engine)).
+    /// Set if the kernel makes spaces for its own mappings
+    /// ([`Engine::new_kernel_space`](crate::Engine::new_kernel_space)).
     const HAS_KERNEL_SPACES: bool = true;
 
-    /// Set if devices or hypervisors walk the tables of spaces, too. If it's `false`, we never call
+    /// Set if devices or a hypervisor walk the tables of address spaces, too. If it's `false`, we never call
     /// [`Hardware::start_secondary`].
     const HAS_SECONDARY: bool = false;
 
     /// The type of [`Hardware::broadcasts`]: [`NoBroadcasts`] on machines without broadcasts.
     type Broadcasts: Broadcast;
 
-    /// Returns the CPU that executes the call.
+    /// Returns the number of the CPU that executes the call.
     fn this_cpu(&self) -> CpuId;
 
-    /// Returns the address of the engine's state of `cpu`, if the kernel keeps it.
+    /// Returns the address of the engine's state of `cpu`, if the kernel keeps that state.
     ///
-    /// A kernel that keeps it in its per-CPU area makes its engine with
-    /// [`Engine::with_own_state`](crate::Engine::with_own_state). Return `None` for each CPU if the state is in the
-    /// slice passed to [`Engine::new`](crate::Engine::new).
+    /// A kernel that keeps the states in its per-CPU areas makes its engine with
+    /// [`Engine::with_own_state`](crate::Engine::with_own_state). If you pass the states to
+    /// [`Engine::new`](crate::Engine::new) instead, return `None` for each CPU.
     ///
-    /// It must return the same address at each call, and a different one for each CPU.
+    /// Return the same address at each call, and a different one for each CPU.
     #[inline]
     fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
         let _ = cpu;
         None
     }
 
-    /// Returns the features of the machine. They must not change after the engine was made.
+    /// Returns the machine's features. They must not change after the engine was made.
     fn features(&self) -> Features;
 
-    /// Executes a full barrier: see the guarantees above.
+    /// Executes a full barrier that page-table walkers obey, too: see the guarantees above.
     fn fence(&self);
 
     /// Invalidates translations of this CPU only.
     ///
-    /// If `what` contains a tag, this CPU has its root loaded under that tag. Only a [`Broadcast`] may name another
-    /// one.
+    /// If `what` contains a tag, it's the one under which this CPU has its root loaded. Only a [`Broadcast`] may name
+    /// another tag.
     fn invalidate(&self, what: Invalidate);
 
     /// Returns the broadcasts, which reach every CPU without interrupts.
     ///
-    /// Returns `None` unless [`Features::broadcast`] is set; the type is then `type Broadcasts = NoBroadcasts`.
+    /// Return `Some` if you set [`Features::broadcast`]. Otherwise keep this default, and write `type Broadcasts =
+    /// NoBroadcasts;`.
     #[inline]
     fn broadcasts(&self) -> Option<&Self::Broadcasts> {
         None
     }
 
-    /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, none of them exists when the
-    /// call returns. Called with interrupts masked.
+    /// Loads a root under a tag. With `keep`, entries under the tag may survive. Without it, none of them exists when
+    /// the call returns. Called with interrupts masked.
     ///
-    /// On machines without tags no entry survives, with one exception. If the machine's broadcasts name no tag and
-    /// reach the entries of every CPU under every tag, it may keep entries under private tags that the engine doesn't
-    /// know.
+    /// On machines without tags only global entries survive, with one exception. If the machine's broadcasts name no
+    /// tag and reach every CPU's entries under every tag, it may keep entries under private tags that the engine
+    /// doesn't know.
     ///
     /// # Safety
-    /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
-    /// root is loaded on this CPU, or none.
+    /// The frame `root` holds a root table in the machine's format, which maps the kernel as every root does. It stays
+    /// so until this CPU loads another root or unloads this one.
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
     /// Leaves every user root: loads the kernel's own root on x86, a reserved table on Arm.
     ///
-    /// Afterwards this CPU uses and fills no user translation until the next [`Hardware::load_root`]. Drop the entries
-    /// under the tag that this loads, except global ones, because the engine keeps no record of that tag.
+    /// Afterwards this CPU uses and fills no user translation until the next [`Hardware::load_root`]. The call also
+    /// drops the entries under the tag that it loads, except global ones, because the engine keeps no record of that
+    /// tag.
     fn unload_root(&self);
 
     /// Makes this CPU drop the instructions that it has fetched.
     ///
     /// That's `isb` on Arm, `fence.i` on RISC-V, and on x86 an instruction that serializes, for example the return from
-    /// an interrupt. Called only for [`Cpu::synchronize_text`](crate::Cpu::synchronize_text), in its interrupt and by
-    /// its caller.
+    /// an interrupt. Only [`Cpu::synchronize_text`](crate::Cpu::synchronize_text) calls it, on every online CPU.
     ///
     /// # Panics
-    /// If the machine doesn't define it: a CPU could continue with text that no longer exists.
+    /// This default always panics, because a CPU could otherwise continue with text that no longer exists.
     fn synchronize_text(&self) {
         panic!(
             "this machine's Hardware does not define synchronize_text, which Cpu::synchronize_text needs"
         );
     }
 
-    /// Interrupts each CPU of `targets`, which never include the caller.
+    /// Interrupts each CPU in `targets`, which never contains this CPU.
     ///
-    /// Called with interrupts masked, so it must not wait for a target.
+    /// The call happens with interrupts masked, so it must not wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
-    /// Requests a flush of virtual CPU `target` before it runs again, in a guest.
+    /// Makes the hypervisor flush virtual CPU `target` before that CPU runs again. Only for guests.
     ///
-    /// Returns `true` if `target` wasn't running. The hypervisor then drops all its translations, global ones and
-    /// walker caches included, before it executes or walks again, and the engine doesn't interrupt it. Called for each
-    /// target, after the tables were changed.
+    /// Returns `true` if `target` isn't running, and the hypervisor will drop all its translations before it executes
+    /// or walks tables again. That includes global entries and walker caches. The engine then doesn't interrupt
+    /// `target`. It makes this call for each target, after the tables were changed.
     ///
     /// The implementation is one atomic operation, with a full barrier, on memory that the hypervisor shares with the
     /// guest: "preempted" becomes "preempted, to be flushed".
@@ -358,36 +363,35 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         false
     }
 
-    /// Starts to invalidate translations in devices.
+    /// Starts to invalidate translations of a changed range in devices.
     ///
     /// Devices are other walkers of a space's tables, for example an IOMMU that shares them or a hypervisor's second
-    /// stage. `root` is the space's root; `range` has changed, or all of the space if it's `None`. We call it after the
-    /// tables were changed, on the CPU that flushes or defers the flush, for every change that needs a flush, even if
-    /// no CPU must be interrupted. If the flush is deferred until reuse (S3), we call it at the unmap, not when the
-    /// deferred flush is made.
+    /// stage. `root` is the space's root. If `range` is `None`, all of the space has changed. We make this call for
+    /// every change that needs a flush, even if no CPU must be interrupted. It comes after the tables were changed, on
+    /// the CPU that makes the flush. If [lazy unmap](crate::lazy) defers the flush, the call still comes at the unmap.
     ///
-    /// We may call it under the lock of a table, so it must not wait: we call [`Hardware::secondary_is_done`] later.
+    /// The call may come under the lock of a table, so it must not wait. We call [`Hardware::secondary_is_done`] later.
     #[inline]
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
         let _ = (root, range, scope);
     }
 
-    /// Returns a mark that covers all invalidations started before this call.
+    /// Returns a number, the *mark*, that covers all invalidations in devices started before this call.
     ///
-    /// It covers those of this CPU, and those of other CPUs whose calls of [`Hardware::start_secondary`] it has
-    /// observed. If invalidations use a queue, the mark is for example the number of a later command that signals its
-    /// completion. If `start_secondary` completes them itself, any number will do. We may call it under the lock of a
-    /// table, so it must not wait.
+    /// It covers the calls of [`Hardware::start_secondary`] on this CPU, and those on other CPUs that this CPU has
+    /// observed. If devices take invalidations from a queue, the mark can be the number of a later command that signals
+    /// its completion. If `start_secondary` itself completes the invalidations, return any number. The call may come
+    /// under the lock of a table, so it must not wait.
     #[inline]
     fn mark_secondary(&self) -> u64 {
         0
     }
 
-    /// Returns whether all invalidations covered by `mark` are complete.
+    /// Returns whether all invalidations in devices that `mark` covers are complete.
     ///
-    /// Then devices neither use nor fill the old translations any more. A flush is over only after this has returned
-    /// `true`, so [`Flushed`](crate::Flushed) holds for devices, too. We call it on any CPU, repeatedly, and serve
-    /// requests for that CPU between two calls. So it must not wait.
+    /// If so, devices neither use nor fill the old translations any more. A flush is over only after this has returned
+    /// `true`, so the frames in a [`Flushed`](crate::Flushed) are safe from devices, too. We call it repeatedly, on any
+    /// CPU, and serve requests for that CPU between two calls. So it must not wait.
     #[inline]
     fn secondary_is_done(&self, mark: u64) -> bool {
         let _ = mark;
@@ -395,17 +399,17 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         true
     }
 
-    /// Waits until all invalidations started before this call are complete.
+    /// Waits until all invalidations in devices started before this call are complete.
     ///
-    /// For machines that can't be polled: the default [`Hardware::secondary_is_done`] calls it, never under the lock of
-    /// a table. Then [`InFlight::is_done`](crate::InFlight::is_done) waits, too.
+    /// Define it if devices can't be polled. The default [`Hardware::secondary_is_done`] calls it, never under the lock
+    /// of a table. With that default, [`InFlight::is_done`](crate::InFlight::is_done) waits, too.
     #[inline]
     fn complete_secondary(&self) {}
 
-    /// Returns whether a device still uses the space with this root.
+    /// Returns whether a device still uses the address space with this root.
     ///
-    /// Called only in debug builds, when the space ends ([`Engine::retire`](crate::Engine::retire)). The embedder must
-    /// detach devices before, because the engine doesn't inform them.
+    /// Called only in debug builds, by [`Engine::retire`](crate::Engine::retire). The kernel must detach devices
+    /// before, because the engine doesn't tell them that a space ends.
     #[inline]
     fn secondary_is_attached(&self, root: Frame) -> bool {
         let _ = root;
@@ -418,44 +422,43 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Undoes [`Hardware::mask_interrupts`]: unmasks interrupts if `were_on`.
     fn restore_interrupts(&self, were_on: bool);
 
-    /// Waits one turn of a loop (`pause`, `yield`). It must let other CPUs make progress.
+    /// Pauses for one turn of a waiting loop (`pause`, `yield`). It must let other CPUs make progress.
     fn relax(&self);
 
-    /// Reports that this CPU has answered requests while a flush is in flight ([`Batch::start`](crate::Batch::start)).
+    /// Reports that this CPU has answered requests while a flush is in flight ([`InFlight`](crate::InFlight)).
     ///
-    /// The kernel may wake or queue the code that calls [`InFlight::is_done`](crate::InFlight::is_done). Called with
-    /// interrupts masked, at the end of every [`Masked::on_interrupt`](crate::Masked::on_interrupt) while a flush is in
-    /// flight, and by every CPU that is going offline: often without need, but never too early.
+    /// The kernel may wake or queue the code that calls [`InFlight::is_done`](crate::InFlight::is_done). While a flush
+    /// is in flight, every [`Masked::on_interrupt`](crate::Masked::on_interrupt) makes this call at its end, with
+    /// interrupts masked. So does every CPU that is going offline. The call is often unnecessary, but never too early.
     #[inline]
     fn flush_answered(&self) {}
 
     /// Reports that this CPU has waited for `target` for `turns` turns ([`Hardware::relax`]).
     ///
-    /// The kernel may report a hang. Called after 65536 turns, and each time their number has doubled. Either `target`
-    /// doesn't answer, or it keeps running a space that is being retired ([`Engine::retire`](crate::Engine::retire)).
-    /// The wait continues when this returns. There's no timeout, because if we continued without the flush, we'd
-    /// corrupt memory.
+    /// The kernel may report a hang. The first call comes after 65536 turns, and others each time that number has
+    /// doubled. Either `target` doesn't answer, or it keeps running a space that is being retired
+    /// ([`Engine::retire`](crate::Engine::retire)). The wait continues when this returns. There's no timeout, because
+    /// going on without the flush would corrupt memory.
     #[inline]
     fn waits_long(&self, target: CpuId, turns: u64) {
         let _ = (target, turns);
     }
 
-    /// Returns whether this CPU may wait for others now.
+    /// Returns whether this CPU may wait for other CPUs now.
     ///
-    /// Called only in debug builds, by every call that may wait and is about to:
-    /// [`Batch::finish`](crate::Batch::finish), [`Engine::flush_before_reuse`](crate::Engine::flush_before_reuse),
-    /// [`Engine::retire`](crate::Engine::retire) and others.
+    /// Called only in debug builds, by each call of the engine that may wait and is about to: for example by
+    /// [`Batch::finish`](crate::Batch::finish). If it returns `false`, that call panics.
     ///
-    /// Return `false` while this CPU holds a lock for which another CPU spins with interrupts off, unless that CPU
-    /// calls [`Cpu::poll`](crate::Cpu::poll) in its loop: that CPU would never answer. For example, a kernel can call
-    /// its lock checker here.
+    /// Return `false` while this CPU holds a lock for which another CPU may spin with interrupts off. Such a CPU would
+    /// never answer, unless it calls [`Cpu::poll`](crate::Cpu::poll) in its loop. For example, a kernel can call its
+    /// lock checker here.
     #[inline]
     fn may_wait(&self) -> bool {
         true
     }
 }
 
-/// Invalidations that the machine sends to every CPU: Arm's `TLBI … IS`, x86's INVLPGB.
+/// Invalidates translations on every CPU without interrupts: Arm's `TLBI … IS`, x86's INVLPGB.
 ///
 /// # Examples
 ///
@@ -485,16 +488,16 @@ pub trait Broadcast {
 
     /// Starts to invalidate translations on every CPU.
     ///
-    /// The invalidation is complete only after *the CPU that sent it* has called [`Broadcast::complete`]. A call by
-    /// another CPU doesn't complete it. Table stores that precede the call in program order are visible to the fills
-    /// that follow the completion.
+    /// The invalidation is complete only after *the CPU that sent it* has called [`Broadcast::complete`]. A call of
+    /// that method on another CPU doesn't complete it. Fills after the completion see every page-table store that
+    /// precedes this call in program order.
     fn start(&self, what: Invalidate);
 
     /// Waits until all broadcasts of this CPU are complete on every CPU. That's `dsb ish` on Arm, `tlbsync` on x86.
     fn complete(&self);
 }
 
-/// The broadcasts of a machine that has none. No value of this type exists.
+/// Stands for the broadcasts of a machine that has none. No value of this type exists.
 ///
 /// # Examples
 ///

@@ -9,8 +9,8 @@
 //!
 //! # What we don't guarantee
 //!
-//! No flush reaches the walker of an offline CPU. The embedder frees tables of the kernel's half only while each
-//! offline CPU is powered off, or on a root that doesn't lead to them. The same holds while a CPU starts.
+//! No flush reaches the page-table walker of a CPU that is offline or starting. While a CPU is in that state, the
+//! kernel frees tables of its own half only if the CPU is powered off, or on a root that doesn't lead to them.
 
 use crate::cpu::Loaded;
 use crate::engine::Engine;
@@ -19,19 +19,19 @@ use crate::space::AddressSpace;
 use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Adds this CPU to the protocol.
+    /// Makes flushes reach this CPU from now on.
     ///
-    /// Call it on the CPU itself, before it loads its first space and before it uses a kernel mapping that may change.
-    /// Interrupts are masked, or there's nothing to interrupt. Never waits.
+    /// Call it on the CPU itself, before the CPU loads its first space and before it uses a kernel mapping that may
+    /// change. Interrupts are masked or not set up yet. The call flushes this CPU's whole TLB. Never waits.
     ///
-    /// [`Cpu::synchronize_text`] doesn't reach an offline CPU. So after this call, and before the CPU executes text
-    /// that may have changed, it must drop the instructions that it has fetched, as [`Hardware::synchronize_text`]
-    /// does.
+    /// [`Cpu::synchronize_text`] doesn't reach an offline CPU. So after this call, and before the CPU executes kernel
+    /// text that may have changed meanwhile, make it drop the instructions that it has fetched, as
+    /// [`Hardware::synchronize_text`] does.
     ///
     /// # Panics
-    /// If the engine was made for fewer CPUs: no flush would reach this one. If this CPU is online already: it would
-    /// treat its loaded space as none, and ignore the flushes of that space. In debug builds, if [`Hardware::features`]
-    /// has changed. In debug builds, if [`Hardware::per_cpu`] has changed.
+    /// If the engine was made for fewer CPUs, because no flush would reach this one. If this CPU is online already,
+    /// because it would ignore flushes of the space that it has loaded. In debug builds, if [`Hardware::features`] or
+    /// [`Hardware::per_cpu`] has changed since the engine was made.
     pub fn cpu_online(&self) {
         let me = self.hw.this_cpu();
         assert!(
@@ -73,16 +73,17 @@ impl<H: Hardware> Engine<'_, H> {
         self.this_cpu().serve();
     }
 
-    /// Removes this CPU from the protocol. It leaves its space, answers its inbox and gets no more requests.
+    /// Takes this CPU offline: it leaves its address space and gets no more flush requests.
     ///
-    /// Call it on the CPU itself. Until [`Engine::cpu_online`] the CPU touches no user memory and no kernel mapping
-    /// that may change. The embedder ensures that its walker can't reach freed tables of the kernel's half. Never
-    /// waits.
+    /// Call it on the CPU itself. The call answers the requests that this CPU has already got. Never waits.
     ///
-    /// `current` is the space that this CPU loaded last, even if it keeps that lazily or was evicted from it, like
-    /// `from` in [`Masked::switch`](crate::Masked::switch). Pass `None` only if there was none or if it has been
-    /// retired. If you leave out the last space, its set keeps this CPU: once the CPU is back, and until the space is
-    /// retired, its flushes interrupt the CPU in vain.
+    /// Until [`Engine::cpu_online`], the CPU must use no user memory and no kernel mapping that may change. Nor may its
+    /// page-table walker reach freed tables of the kernel's half: power the CPU off, or leave it on a root without such
+    /// tables.
+    ///
+    /// `current` is the space that this CPU loaded last, as for `from` in [`Masked::switch`](crate::Masked::switch).
+    /// Pass `None` only if there was no such space, or if it has been retired. Otherwise flushes of that space
+    /// interrupt this CPU in vain once it's back, until the space is retired.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -106,7 +107,7 @@ impl<H: Hardware> Engine<'_, H> {
 }
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Returns whether this CPU takes part in the protocol. Never waits.
+    /// Returns whether this CPU is online: see [`Engine::cpu_online`]. Never waits.
     pub fn is_online(self) -> bool {
         self.here.state.loaded() != Loaded::Offline
     }

@@ -3,25 +3,23 @@
 //! [`Batch::start`] takes the generations, posts the requests, sends the interrupts and flushes this CPU's own entries,
 //! as [`Batch::finish`] does before it waits. [`InFlight::is_done`] then returns whether every target has answered. It
 //! never waits, and you may call it on any CPU and any number of times. To learn when to call it, a kernel defines
-//! [`Hardware::flush_answered`], which every target calls after it has answered. For example, it can wake a thread or
-//! queue work.
+//! [`Hardware::flush_answered`], which every target calls after it has answered. For example, that method can wake a
+//! thread or queue work.
 //!
 //! Until the flush is over, the frames stay in the batch and the spaces count the batch as pending: later observers
 //! flush, as for any other batch. Meanwhile the batch is borrowed and takes no further changes.
 //!
-//! On machines that broadcast, a barrier of the CPU that sent the broadcasts completes the flush. The first call of
-//! [`InFlight::is_done`] executes it and returns `true`. On another CPU, that call sends everything again first.
+//! On machines that broadcast invalidations, a barrier of the CPU that sent them completes the flush. The first call of
+//! [`InFlight::is_done`] executes the barrier. If it's made on another CPU, it first sends everything again.
 //!
 //! [`Batch::start`] also starts the flush of devices that share the tables. Once every CPU has answered,
 //! [`InFlight::is_done`] checks the devices, too ([`Hardware::secondary_is_done`]). A kernel that doesn't want to poll
-//! them uses the device's own interrupt.
+//! devices uses their own interrupts.
 //!
 //! # What we don't guarantee
 //!
 //! The flush doesn't end without a call of [`InFlight::is_done`]. Until then the spaces count the batch as pending, and
-//! every later observer flushes. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch keeps its frames
-//! and stays pending; finished or dropped, it flushes again. The engine then assumes for ever that a started flush is
-//! under way, so every CPU that flushes for others calls [`Hardware::flush_answered`].
+//! every later observer flushes.
 
 use crate::addr::Frame;
 use crate::batch::{Batch, BatchChanges, SpaceRef};
@@ -197,7 +195,18 @@ where
     }
 }
 
-/// A batch whose flush is under way. Made by [`Batch::start`]. When dropped, it waits for the end.
+/// Represents a batch whose flush is under way. Made by [`Batch::start`].
+///
+/// The flush ends in a call of [`InFlight::is_done`] that returns `true`, or in [`InFlight::finish`]. If the value is
+/// dropped, the drop waits for the end. Until then the frames stay in the batch, which takes no further changes. Its
+/// spaces count it as pending, so each call of [`Engine::flush_pending`] for one of them flushes.
+///
+/// To learn when to call [`InFlight::is_done`], define [`Hardware::flush_answered`], which every target calls after it
+/// has answered.
+///
+/// Don't pass the value to [`core::mem::forget`]. The batch would keep its frames, and flush again when it's finished
+/// or dropped. And the engine would call [`Hardware::flush_answered`] for ever, as if the forgotten flush were still
+/// under way.
 ///
 /// # Examples
 ///
@@ -224,7 +233,10 @@ where
 }
 
 impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
-    /// Starts the flush of [`Batch::finish`] without its wait. Never waits for a CPU or a device.
+    /// Starts to flush the changes, like [`Batch::finish`], but doesn't wait for the end.
+    ///
+    /// It flushes this CPU's own entries and interrupts the other CPUs, or broadcasts invalidations. Never waits for a
+    /// CPU or a device.
     pub fn start(&mut self) -> InFlight<'_, 'e, S, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
@@ -236,9 +248,14 @@ impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
 }
 
 impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
-    /// Returns whether the flush is over, so that [`InFlight::finish`] wouldn't wait.
+    /// Returns whether the flush is over. If so, [`InFlight::finish`] doesn't wait.
     ///
-    /// Never waits for a CPU or a device. Each call checks targets until it finds one that hasn't answered.
+    /// You may call it on any CPU, any number of times. It checks the targets in turn, up to the first one that hasn't
+    /// answered. Never waits for a CPU. It never waits for a device, unless [`Hardware::secondary_is_done`] does.
+    ///
+    /// On machines that broadcast invalidations, the first call executes the barrier that completes them, and returns
+    /// `true` unless a device has yet to flush. On a CPU other than the one that called [`Batch::start`], it sends the
+    /// invalidations again first.
     pub fn is_done(&mut self) -> bool {
         let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {
             return true;
@@ -255,8 +272,9 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
         self.awaited.as_ref()?.targets.iter().next()
     }
 
-    /// Returns the frames, like [`Batch::finish`]. Waits for other CPUs unless [`InFlight::is_done`] has returned
-    /// `true`.
+    /// Waits until the flush is over, and returns the frames, like [`Batch::finish`].
+    ///
+    /// Doesn't wait if [`InFlight::is_done`] has returned `true`.
     #[expect(
         clippy::missing_panics_doc,
         reason = "the batch is taken here, and there is no second call"

@@ -1,51 +1,53 @@
-//! The kernel's own mappings: spaces that every CPU has loaded.
+//! Flushes the kernel's own mappings, which every CPU has loaded.
 //!
 //! A kernel maps memory for itself under every root: stacks, `vmalloc` memory, windows onto I/O memory, the text of
 //! modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space). It's an [`AddressSpace`], and
-//! you report its changes to a [`Batch`](crate::Batch) like those of any other. The contract's clauses hold for it,
-//! with any kernel code in the role of the program. A kernel may have several such spaces: for example one for global
-//! entries and one for others, or one for each lock.
+//! you report its changes to a [`Batch`](crate::Batch) like those of any other space. [The
+//! contract](crate#the-contract) holds for it, with kernel code in the role of the program. A kernel may have several
+//! kernel spaces: for example one for global entries and one for others, or one for each lock.
 //!
 //! # Differences from user spaces
 //!
-//! * The initiator sends a request to every online CPU: a CPU that's idle, or has left its root, uses kernel mappings,
-//!   too. It leaves out a CPU that runs a program undisturbed, which flushes when it enters the kernel
-//!   ([`user_mode`](crate::user_mode)).
-//! * The initiator waits until each has *flushed*. A receipt isn't enough: the target is in the kernel, and so is an
-//!   NMI handler that interrupts it there, which uses kernel mappings without a check.
-//! * CPUs don't compare generations. Each request reaches each online CPU, at once or when it enters the kernel. A CPU
-//!   that comes online first accepts requests and then flushes everything ([`hotplug`](crate::Engine::cpu_online)).
-//! * A TLB may hold entries that aren't global ([`KernelEntries::Tagged`]) under every tag that was loaded while they
-//!   were used. The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each when it
-//!   loads it again. It does the same when a table is freed, even for global entries, because walker caches are tagged.
-//!   With system-wide tags the invalidation reaches all of them.
-//! * If merged requests become "everything", that includes global entries only if one of the requests was for a kernel
-//!   space.
+//! * The *initiator*, the CPU that makes a flush, sends a request to every online CPU. Even a CPU that is idle or has
+//!   left its root uses kernel mappings. The initiator leaves out a CPU in user mode that flushes when it enters the
+//!   kernel ([`user_mode`](crate::user_mode)).
+//! * The initiator waits until each target has *flushed*. An acknowledgement before the flush
+//!   ([`Policy::asynchronous`](crate::Policy)) isn't enough, because in between the target, or an NMI handler on it,
+//!   uses kernel mappings.
+//! * CPUs don't look for missed flushes when they switch, because each request reaches each online CPU, at once or when
+//!   it enters the kernel. A CPU that comes online first accepts requests and then flushes everything
+//!   ([`Engine::cpu_online`]).
+//! * A TLB keeps an entry that isn't global ([`KernelEntries::Tagged`]) under each tag that was loaded while the entry
+//!   was used. With per-CPU tags the target flushes the range under the loaded tag now, and every other tag whole when
+//!   it's loaded next. It does the same when a table is freed, even for global entries, because walker caches are
+//!   tagged. With system-wide tags the invalidation reaches all tags.
+//! * Requests for one CPU may merge into a flush of everything. That flush includes global entries only if one of the
+//!   requests was for a kernel space.
 //!
 //! # Lazy unmapping of kernel ranges
 //!
-//! The kernel may unmap a range that it no longer uses without a flush, whatever its rights were. No access to such a
-//! range is valid, so two rules replace rules 1 to 4 of [`lazy`](crate::lazy):
+//! If the kernel no longer uses a range, it may unmap the range without a flush, whatever the range's rights were. No
+//! access to such a range is valid, so two rules replace rules 1 to 4 of [`lazy`](crate::lazy):
 //!
-//! 1. It gives the *addresses* out again only after [`Engine::flush_until`], with the stamp from
-//!    [`Deferred::stamp`](crate::Deferred::stamp), which it stores with the range.
+//! 1. It gives the *addresses* out again only after [`Engine::flush_until`] with the range's stamp. It has got this
+//!    stamp from [`Deferred::stamp`](crate::Deferred::stamp) at the unmap.
 //! 2. It gives each *frame* to a new owner only after [`Engine::flush_before_reuse`] with its
 //!    [`DeferredFlush`](crate::DeferredFlush).
 //!
-//! So one flush of everything on every CPU can serve many ranges, as many as the ledger has entries. Only a flush that
-//! reaches kernel mappings makes their deferred flushes. Flushes of user spaces and reuses of user frames don't.
+//! So one flush of everything on every CPU can serve many ranges, as many as the ledger has entries. Flushes of user
+//! spaces and reuses of user frames don't make deferred flushes of kernel mappings.
 //!
 //! # Text
 //!
 //! A CPU may still execute instructions that it fetched through a translation before the flush. So after text was
-//! written or unmapped and the batch has finished, call [`Cpu::synchronize_text`]: it makes every CPU drop the
-//! instructions that it has fetched. For example, do so before the memory of an unloaded module is reused.
+//! written or unmapped and the batch has finished, call [`Cpu::synchronize_text`]. It makes every CPU drop the
+//! instructions that it has fetched. For example, call it before the memory of an unloaded module is reused.
 //!
 //! # What we don't guarantee
 //!
-//! The embedder keeps the upper levels of the kernel's half the same in all roots: it adds a top-level entry to all of
-//! them, and clears one in all of them before it reports the table below to a batch. [`Cpu::catch_up`] doesn't make
-//! deferred flushes of kernel mappings. A kernel space is never retired.
+//! The engine doesn't keep the kernel's half the same in all roots. The kernel must do that: it adds a top-level entry
+//! to all roots, and clears one in all roots before it reports the table below to a batch. [`Cpu::catch_up`] doesn't
+//! make deferred flushes of kernel mappings. A kernel space is never retired.
 
 use crate::addr::Frame;
 use crate::cpu::{Activity, FlushReason, Loaded};
@@ -63,12 +65,12 @@ use crate::this_cpu::Cpu;
 impl<H: Hardware> Engine<'_, H> {
     /// Makes a space of the kernel's own mappings, which every CPU has loaded for ever. Never waits.
     ///
-    /// `entries` is the kind of the space's entries. [`KernelEntries::Tagged`] is correct for both kinds, but CPUs with
-    /// per-CPU tags lose the entries of other spaces with each flush.
+    /// `entries` is the kind of the space's entries. [`KernelEntries::Tagged`] is correct for both kinds. But with
+    /// per-CPU tags, each flush of such a space makes the targets drop their entries of user spaces that aren't loaded.
     ///
     /// # Safety
-    /// `root` holds a root table of the machine's format that maps the kernel, as long as the engine lives. With
-    /// [`KernelEntries::Global`], every entry that is reported with this space is global. The machine's
+    /// As long as the engine lives, the frame `root` holds a root table in the machine's format that maps the kernel.
+    /// With [`KernelEntries::Global`], every entry that is reported with this space is global. The machine's
     /// [`Hardware::invalidate`] handles [`Invalidate::Kernel`] and [`Invalidate::Everything`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_kernel_space(&self, root: Frame, entries: KernelEntries) -> AddressSpace<H> {
@@ -165,13 +167,14 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Makes every online CPU drop the instructions that it fetched before the call.
     ///
     /// Call it after kernel text was written, mapped or unmapped, and after the batch with that change has finished. If
-    /// the machine's instruction caches need maintenance, do that before. May wait for other CPUs.
+    /// the machine's instruction caches need maintenance, do it before this call. May wait for other CPUs.
     ///
-    /// It calls [`Hardware::synchronize_text`] on every online CPU, by interrupts, even on machines that broadcast. A
-    /// CPU that comes online later must do it itself: see [`Engine::cpu_online`].
+    /// It calls [`Hardware::synchronize_text`] on every online CPU. Other CPUs are interrupted for that, even on
+    /// machines that broadcast invalidations. A CPU that comes online later must do it itself: see
+    /// [`Engine::cpu_online`].
     ///
     /// # Panics
-    /// If the machine doesn't define it: a CPU could continue with text that no longer exists.
+    /// If the machine doesn't define [`Hardware::synchronize_text`].
     pub fn synchronize_text(self) {
         self.assert_may_wait();
         let mut shootdown = self.begin_shootdown();

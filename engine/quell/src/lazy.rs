@@ -1,74 +1,78 @@
-//! Lazy unmap (S3): flushes deferred until reuse.
+//! Lazy unmap (S3): defers the flush of clean, read-only frames until they're reused.
 //!
 //! # The rule
 //!
 //! A frame may be unmapped without a flush if every mapping of it was read-only and clean. Its content can't change
 //! through a stale entry, so a stale read returns the right bytes as long as nothing else changes them. Four things
-//! must not happen before the deferred flush is made, *and nothing else is needed*:
+//! must not happen before the deferred flush is made, *and nothing else is needed*. The call in parentheses makes the
+//! flush first:
 //!
 //! 1. the frame gets a new owner ([`Engine::flush_before_reuse`]);
-//! 2. the cleared entry is written again ([`Engine::flush_before_refill`]), except with the same frame, read-only
-//!    ([`DeferredFlush::reinstate`]);
-//! 3. the emptied page-cache slot is filled again ([`Engine::flush_before_refill`], too): a CPU could then change the
-//!    bytes of the file page while another reads the old frame;
-//! 4. a call that removes the mapping, or a right to it, returns to the program. Before that the kernel calls
-//!    [`Engine::flush_pending`], or makes the deferred flush of each marker that it found.
+//! 2. the cleared entry is written again ([`Engine::flush_before_refill`]). Exception: the same frame may be mapped
+//!    there again, read-only ([`DeferredFlush::reinstate`]);
+//! 3. the emptied page-cache slot is filled again ([`Engine::flush_before_refill`], too). One CPU could then change the
+//!    bytes of the file page while another still reads the old frame;
+//! 4. a system call that removes the mapping, or a right to it, returns to the program ([`Engine::flush_pending`]).
+//!    Instead of that call, the kernel may make the deferred flush of each marker that it found.
 //!
-//! A *marker* is a non-present entry that names the frame. The embedder writes it in place of an entry that it clears
+//! A *marker* is a non-present entry that names the frame. The kernel writes it in place of each entry that it clears
 //! without a flush.
 //!
-//! Rules 1 to 3 need only one load, of the frame's [`DeferredFlush`], which is zero if no flush is deferred. Rule 4
-//! needs one such load per marker, or three of the space's words. Linux's reviewers refused [such a
+//! Where no flush is deferred, rules 1 to 3 cost one load each, of the frame's [`DeferredFlush`]. Rule 4 costs one such
+//! load per marker, or three loads from the space. Linux's reviewers refused [such a
 //! mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) and named four programs that it
-//! harms. In each of them, the kernel breaks one of these rules.
+//! harms. Each of the four suffers because that kernel breaks one of these rules.
 //!
 //! # Reinstating a frame
 //!
-//! Reinstating a frame clears its deferred flush. But the frame may have been unmapped in several places. For example,
-//! two processes mapped a library's page, and only one of them faults on it. At the places where the frame isn't mapped
-//! again, CPUs may still use stale entries. So the embedder does one of two things:
+//! To *reinstate* a lazily unmapped frame is to map it again for the same page, without a flush. That clears its
+//! deferred flush. But the frame may have been unmapped in several places. For example, two processes mapped a
+//! library's page, and only one of them faults on it. At the other places, CPUs may still use stale entries. So the
+//! kernel does one of two things:
 //!
 //! * It maps the frame again at *every* place with a marker for it, before it drops the lock of the page-cache slot.
-//! * It keeps treating each such marker as a mapping of the frame. Code that removes the mapping later (an unmap by the
-//!   program or reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or calls
-//!   [`Engine::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
+//! * It keeps treating each such marker as a mapping of the frame. Later some code removes that mapping: an unmap by
+//!   the program, for example, or reclaim. That code reports the marker's range to its batch as if the entry were
+//!   present, or calls [`Engine::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the
+//!   markers.
 //!
 //! # Participants
 //!
 //! The rules bind all code that could break them. Some code changes the bytes of a file page without filling its slot:
-//! for example, it punches a hole, or a network file system learns that the file has changed on the server. It must
-//! take the lock of the page's slot and keep rules 3 and 4, too. The engine can't see such code. Nor does it track
-//! translations outside the CPUs: if a secondary MMU maps the frame, flush it when the entry is cleared, not when the
-//! deferred flush is made.
+//! for example, it punches a hole, or a network file system learns that the file has changed on the server. Such code
+//! must take the lock of the page's slot and keep rules 3 and 4, too. The engine can't see it. Nor does the engine
+//! track translations in other MMUs, apart from those behind [`Hardware::start_secondary`]. Flush any other MMU when
+//! the entry is cleared, not when the deferred flush is made.
 //!
 //! # The flush clock
 //!
-//! A *stamp* names a deferred flush: it's a tick of the flush clock, taken after the entries were cleared. Whenever a
-//! CPU flushes its whole loaded tag, for whatever reason, it reads the clock before the flush and publishes that time
-//! after it. If the time is the stamp or later, the CPU holds none of the translations that the deferred flush covers,
-//! except perhaps under tags that aren't loaded. So a CPU that flushes a whole tag has done its share of all earlier
-//! deferred flushes, and a reuse interrupts only CPUs whose published time is before the stamp.
+//! The *flush clock* is a counter that ticks once for each deferred flush. The tick is taken after the entries were
+//! cleared, and is the *stamp* of that deferred flush. Whenever a CPU flushes its whole loaded tag, for whatever
+//! reason, it reads the clock before the flush and publishes that time after it. If the published time isn't before the
+//! stamp, the CPU holds none of the translations that the deferred flush covers, except perhaps under tags that aren't
+//! loaded. So a CPU that flushes a whole tag has done its share of all earlier deferred flushes. A reuse interrupts
+//! only CPUs whose published time is before the stamp.
 //!
-//! We don't interrupt CPUs that keep entries under a tag that isn't loaded: they read the space's latest stamp when
-//! they load it again, and flush then. Apart from those, only CPUs that had the space loaded when the stamp was taken
-//! can hold such translations. The *ledger entry* of the stamp lists them.
+//! We don't interrupt a CPU that keeps entries under a tag that isn't loaded. When it loads the space again, it reads
+//! the space's latest stamp, and flushes then. Apart from such CPUs, only those that had the space loaded when the
+//! stamp was taken can hold the translations. The *ledger entry* of the stamp lists them.
 //!
 //! # Shared words
 //!
 //! To defer a flush, a CPU ticks the clock, writes the stamp into the spaces and then publishes one ledger entry. It
 //! takes no lock. We reuse a ledger entry only after its deferred flush was made. If the ledger is full, the CPU first
-//! makes the deferred flushes in it. If there's still no room, it makes its own flush at once, as without S3.
+//! makes the oldest deferred flushes in it. If there's still no room, the CPU makes its own flush at once, as without
+//! lazy unmap.
 //!
-//! We mark only published deferred flushes as made. If one isn't published yet, its stamp may still be missing in the
-//! spaces. If we marked it as made, a CPU in lazy mode (idle, with the space still loaded) could return to the space
-//! without flushing: it got no request, and finds no stamp. A CPU that stalls between its stamp and its ledger entry,
-//! for example a preempted virtual CPU, leaves a gap. The deferred flushes before and after the gap are still made,
-//! because each ledger entry has its own mark for that. To check whether a deferred flush after the gap was made takes
-//! a second load, but no interrupt.
+//! We mark only published deferred flushes as made. An unpublished one may not have written its stamp into the spaces
+//! yet. If we marked it as made, an idle CPU that has kept the space loaded could resume the space without flushing: it
+//! got no request, and finds no stamp. A CPU that stalls between its stamp and its ledger entry, for example a
+//! preempted virtual CPU, leaves a gap. Deferred flushes before and after the gap are still made, because each ledger
+//! entry has its own mark. Checking one after the gap takes a second load, but no interrupt.
 //!
 //! # What we don't guarantee
 //!
-//! A CPU that reuses a frame may have to wait for other CPUs: it makes the flush that another space's unmap deferred.
+//! A CPU that reuses a frame may have to wait for other CPUs, because it makes the flush that the unmap has deferred.
 //! To keep that rare, call [`Engine::flush_deferred`] in the background.
 
 use crate::cpu::{Decision, FlushReason, Loaded};
@@ -100,10 +104,13 @@ const NONE: u64 = 0;
 const PENDING: u64 = 1;
 const DEFERRED_SHIFT: u32 = 1;
 
-/// A frame's deferred flush: one word in the embedder's frame table.
+/// Records a frame's deferred flush, in one word of the kernel's frame table.
 ///
-/// It's *clear* if the frame has no deferred flush. It becomes *pending* before the frame's entries are cleared, and
-/// *deferred* once the stamp is taken. It stays deferred until the frame is reused or reinstated.
+/// [Lazy unmap](crate::lazy) clears a frame's entries and flushes later, at the latest before the frame gets a new
+/// owner. The word is *clear* if the frame has no deferred flush. It becomes *pending* before the frame's entries are
+/// cleared ([`DeferredFlush::begin`]), and *deferred* when the batch has ended without a flush
+/// ([`DeferredFlush::defer`]). It stays deferred until the frame is reused ([`Engine::flush_before_reuse`]) or
+/// [reinstated](DeferredFlush::reinstate).
 ///
 /// # Examples
 ///
@@ -133,14 +140,15 @@ impl<H: Hardware> Default for DeferredFlush<H> {
 }
 
 impl<H: Hardware> DeferredFlush<H> {
-    /// Creates a word that is clear: its frame has no deferred flush. Never waits.
+    /// Makes the word of a frame that has no deferred flush. Never waits.
     pub fn new() -> Self {
         DeferredFlush {
             word: H::Word::new(NONE),
         }
     }
 
-    /// Returns whether the frame has no deferred flush. One load. Never waits.
+    /// Returns whether the word is clear: the frame's flush is neither pending nor deferred. Takes one load. Never
+    /// waits.
     #[inline]
     pub fn is_clear(&self) -> bool {
         // Acquire pairs with `flush_before_reuse` and `clear`: if the word is clear, the frame's deferred flush is
@@ -157,7 +165,8 @@ impl<H: Hardware> DeferredFlush<H> {
         self.word.store(PENDING, Relaxed);
     }
 
-    /// Records that the frame's flush is deferred as of `stamp`. Call it under the same lock. Never waits.
+    /// Records that the frame's flush is deferred as of `stamp`, which [`Deferred::stamp`](crate::Deferred::stamp)
+    /// returns. Call it under the lock under which you called [`DeferredFlush::begin`]. Never waits.
     pub fn defer(&self, stamp: Stamp) {
         // Release pairs with `flush_before_reuse` and `flush_before_refill`: they find the deferred flush's ledger
         // entry published.
@@ -167,10 +176,10 @@ impl<H: Hardware> DeferredFlush<H> {
 
     /// Records that the frame has no deferred flush.
     ///
-    /// For a frame that was flushed after all, or whose entries weren't cleared. Call it under the same lock. Never
-    /// waits.
+    /// Use it after [`DeferredFlush::begin`], and under the same lock, if the frame was flushed after all or its
+    /// entries weren't cleared. Never waits.
     ///
-    /// It flushes nothing. For a frame that has a deferred flush, call [`Engine::flush_before_reuse`] or
+    /// It flushes nothing. For a frame whose flush is deferred, call [`Engine::flush_before_reuse`] or
     /// [`DeferredFlush::reinstate`] instead.
     pub fn clear(&self) {
         // Release pairs with `flush_before_refill` and `is_clear`: if they find the word clear, the frame's flush is
@@ -181,11 +190,13 @@ impl<H: Hardware> DeferredFlush<H> {
 
     /// Takes the frame back for its former page, without a flush.
     ///
-    /// Map it as before: read-only, at the same places. No content is lost. Returns `false` if another CPU has reused
-    /// the frame first, and so has made its deferred flush. Never waits.
+    /// Returns `true` if you may map the frame as before: read-only, at the same places. No content is lost. Returns
+    /// `false` if the frame's flush isn't deferred: usually because another CPU has reused the frame first, and so has
+    /// flushed. Never waits.
     ///
-    /// The word is clear afterwards, so it no longer covers places where you don't map the frame again: CPUs may still
-    /// use stale entries there. See "Reinstating a frame" in [the module](crate::lazy) for your duties.
+    /// The word is clear afterwards. At places where you don't map the frame again, CPUs may still use stale entries,
+    /// which no deferred flush covers any more. For your duties at these places, see ["Reinstating a
+    /// frame"](crate::lazy#reinstating-a-frame).
     ///
     /// Call it under the lock of the page-cache slot.
     #[must_use]
@@ -209,7 +220,7 @@ impl<H: Hardware> DeferredFlush<H> {
 
 /// Proves that a frame's deferred flush was made.
 ///
-/// If a frame had a deferred flush, only the holder of this proof may give it a new owner.
+/// Made by [`Engine::flush_before_reuse`]. Only the holder of this proof may give the frame a new owner.
 ///
 /// # Examples
 ///
@@ -238,12 +249,13 @@ impl<H: Hardware> DeferredFlush<H> {
 pub struct Reusable(());
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Takes a frame for a new owner, and makes its deferred flush first (rule 1).
+    /// Takes a lazily unmapped frame for a new owner, after making its deferred flush.
     ///
-    /// Returns `None` if the frame has no deferred flush: it never had one, or another CPU has reinstated or reused the
-    /// frame first. Then the caller has no right to the frame from this call.
+    /// That's rule 1 of [lazy unmap](crate::lazy#the-rule). Returns `None` if the frame's flush isn't deferred: it
+    /// never was, its batch hasn't ended yet, or another CPU has reinstated or reused the frame first. In all these
+    /// cases the call gives the caller no right to the frame.
     ///
-    /// May wait for other CPUs: [`Hardware::may_wait`] describes the locks that the caller may hold meanwhile.
+    /// May wait for other CPUs.
     #[inline]
     pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
         loop {
@@ -271,8 +283,8 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Returns whether the frame could be reused without interrupting a CPU. Two loads if no flush is deferred. Never
-    /// waits.
+    /// Returns whether the frame needs no flush before it's reused. Takes two loads if the frame has no deferred flush.
+    /// Never waits.
     pub fn is_flushed(&self, deferred_flush: &DeferredFlush<H>) -> bool {
         // Acquire pairs with `flush_before_reuse`: if the frame's word is clear again, its deferred flush is done.
         // A weaker ordering fails the loom race "a look at a frame that was reused".
@@ -280,13 +292,14 @@ impl<H: Hardware> Engine<'_, H> {
         held != PENDING && self.ledger.is_flushed(held >> DEFERRED_SHIFT)
     }
 
-    /// Makes the frame's deferred flush before its place is filled again (rules 2 and 3).
+    /// Makes the frame's deferred flush before its entry or page-cache slot is refilled.
     ///
-    /// Call it before you rewrite an entry of `space` whose marker names the frame, and before you fill a page-cache
-    /// slot that held the frame. One load if no flush is deferred. May wait for other CPUs.
+    /// Call it before you overwrite a marker in a table of `space`: a non-present entry that names the frame. Call it
+    /// also before you fill a page-cache slot that held the frame. These are rules 2 and 3 of [lazy
+    /// unmap](crate::lazy#the-rule). Takes one load if no flush is deferred. May wait for other CPUs.
     ///
-    /// If the frame was reinstated, its word is clear, although other markers may still name it: see [the
-    /// module](crate::lazy).
+    /// If the frame was [reinstated](DeferredFlush::reinstate), this call flushes nothing, although other markers may
+    /// still name the frame: see ["Reinstating a frame"](crate::lazy#reinstating-a-frame).
     #[inline]
     pub fn flush_before_refill(&self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
         // [mutant RefillSkipsFlush: L1, L2, L3]
@@ -304,13 +317,14 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Flushes every entry of `space` that is cleared but not flushed yet.
     ///
-    /// Call it if your code finds an entry that other code has cleared (your code is a *later observer*), before you
-    /// rely on it. Lazy unmap needs this (rule 4), and so do batches of reclaim and migration. When it returns, no CPU
-    /// uses a translation of the space that was cleared before the call. Three loads from one cache line if there's
-    /// nothing to flush.
+    /// Call it if your code finds an entry that other code has cleared, before your code relies on that. We call such
+    /// code a *later observer*: for example, a page fault finds an entry that reclaim has cleared in a
+    /// [`Batch`](crate::Batch). Rule 4 of [lazy unmap](crate::lazy#the-rule) requires this call, too. When it returns,
+    /// no CPU uses a translation of the space that was cleared before the call. Takes three loads from one cache line
+    /// if there's nothing to flush.
     ///
-    /// May wait for other CPUs. The caller may hold the lock of the table if [it may wait](Hardware::may_wait) under
-    /// that lock.
+    /// May wait for other CPUs. You may hold the lock of the table, if you may wait under that lock
+    /// ([`Hardware::may_wait`]).
     #[inline]
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -319,11 +333,12 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Makes the outstanding flushes of batches in `space`, but not those that are deferred until reuse.
+    /// Flushes entries of `space` that a batch has cleared and hasn't flushed yet.
     ///
-    /// It's for a later observer that handles markers one by one. If such an observer finds an entry cleared *without*
-    /// a marker, the batch that cleared it has yet to flush. Two loads if no batch is outstanding. May wait for other
-    /// CPUs.
+    /// Unlike [`Engine::flush_pending`], it makes no flush that lazy unmap has deferred. Use it in code that makes the
+    /// deferred flush of each marker by itself. If such code finds an entry cleared *without* a marker, the batch that
+    /// cleared it may still have to flush. This call makes that flush. Takes two loads if every batch has flushed. May
+    /// wait for other CPUs.
     #[inline]
     pub fn flush_pending_batches(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -332,11 +347,12 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes like [`Engine::flush_pending_batches`], but waits until every CPU has flushed.
+    /// Flushes like [`Engine::flush_pending_batches`], and waits until no TLB uses the old entries.
     ///
-    /// Receipts aren't enough, and CPUs that have the space loaded lazily flush, too. It's for a later observer that
-    /// finds no entry and writes one of another page size ([`Flush::break_first`](crate::Flush)). The code that cleared
-    /// the entry must have reported it with [`Scope::Tables`]. May wait for other CPUs.
+    /// The other call may return once each CPU has acknowledged its request ([`Policy::asynchronous`](crate::Policy)),
+    /// and leaves out idle CPUs that keep the space loaded. This one waits for the flush itself, on those CPUs, too.
+    /// Use it if you find an entry cleared and write one of another page size ([`Flush::break_first`](crate::Flush)).
+    /// The code that cleared the entry must have reported the change with [`Scope::Tables`]. May wait for other CPUs.
     #[inline]
     pub fn flush_pending_tables(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -352,10 +368,9 @@ impl<H: Hardware> Engine<'_, H> {
         space.flushes().pending != 0 || space.overflow() != 0
     }
 
-    /// Makes every deferred flush. Call it in a background thread, so that allocations needn't flush when memory runs
-    /// short.
+    /// Makes every deferred flush, so that later reuses of frames needn't. Call it in a background thread.
     ///
-    /// It may leave out batches whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) hasn't returned yet.
+    /// It may leave out a batch whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) hasn't returned yet.
     /// May wait for other CPUs.
     pub fn flush_deferred(&self) {
         self.flush_up_to(self.ledger.now());
@@ -363,12 +378,13 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Makes all deferred flushes up to and including `stamp`.
     ///
-    /// It covers each batch that ended with such a stamp before the call began: no CPU uses the translations of that
-    /// batch afterwards. One load if no flush is deferred. May wait for other CPUs.
+    /// Afterwards no CPU uses a translation that a batch with such a stamp has cleared, if that batch had ended before
+    /// the call began. Takes one load if no flush is deferred. May wait for other CPUs.
     ///
-    /// If a page was moved and its former frame was unmapped lazily as of `stamp`, CPUs may still read the former
-    /// frame. Call this before anything changes the page's bytes (rule 3). Call it also before you give addresses of
-    /// the [kernel's half](crate::kernel) out again.
+    /// For example, a page was moved, and its former frame was unmapped lazily as of `stamp`. CPUs may still read the
+    /// former frame. So make this call before anything changes the page's bytes (rule 3 of [lazy
+    /// unmap](crate::lazy#the-rule)). Also make it before you give out lazily unmapped [kernel
+    /// addresses](crate::kernel) again.
     #[inline]
     pub fn flush_until(&self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
@@ -383,8 +399,8 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Returns whether any flush may be deferred until reuse. Never waits.
     ///
-    /// `false` is certain. `true` may be a false alarm: a CPU took a stamp, found no room in the ledger and flushed at
-    /// once, so nothing is deferred under that stamp.
+    /// `false` is certain, but `true` may be a false alarm. For example, a CPU has taken a stamp, found no room in the
+    /// ledger and flushed at once: nothing is deferred under that stamp.
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
@@ -446,14 +462,14 @@ impl<H: Hardware> Cpu<'_, H> {
         None
     }
 
-    /// Flushes this CPU's whole loaded tag if the flush clock is far ahead of it.
+    /// Flushes this CPU's loaded tag if many flushes were deferred since its last full flush.
     ///
-    /// Far is a sixteenth of the ledger. Call it on a CPU that is in the kernel anyway, for example at a fault. A frame
-    /// whose stamp is older than the last flush of every CPU is reused without an interrupt. Two loads if the clock
-    /// isn't that far ahead.
+    /// *Many* means a sixteenth of the ledger's entries. Call it on a CPU that is in the kernel anyway, for example at
+    /// a page fault. Later reuses of frames that were lazily unmapped before the call then needn't interrupt this CPU:
+    /// see [the flush clock](crate::lazy#the-flush-clock). Takes two loads if there's nothing to do. It does nothing on
+    /// machines that broadcast invalidations.
     ///
-    /// It doesn't complete any deferred flush, but a CPU that reuses a frame later finds that this CPU has flushed.
-    /// Never waits.
+    /// No deferred flush is complete because of this call alone, since other CPUs may not have flushed. Never waits.
     #[inline]
     pub fn catch_up(self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);

@@ -16,7 +16,12 @@ use crate::word::Word;
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// A tick of the flush clock at which a flush was deferred.
+/// Names a deferred flush by its time on the flush clock.
+///
+/// The [flush clock](crate::lazy#the-flush-clock) ticks once for each flush that [lazy unmap](crate::lazy) defers.
+/// [`Deferred::stamp`](crate::Deferred::stamp) returns the stamp of a batch.
+/// [`DeferredFlush::defer`](crate::DeferredFlush::defer) and [`Engine::flush_until`](crate::Engine::flush_until) take
+/// one. Later deferred flushes have greater stamps.
 ///
 /// # Examples
 ///
@@ -35,7 +40,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Stamp(pub(crate) u64);
 
-/// Records one tick: the CPUs that had the spaces loaded, and whether the deferred flush was made.
+/// Records one deferred flush: the CPUs that may need it, and whether it was made.
+///
+/// The kernel lends a slice of these to [`Engine::new`](crate::Engine::new), for [lazy unmap](crate::lazy). Each lets
+/// one [`Batch`](crate::Batch) defer its flush.
 ///
 /// # Examples
 ///
@@ -65,10 +73,10 @@ impl<H: Hardware> Default for LedgerEntry<H> {
 }
 
 impl<H: Hardware> LedgerEntry<H> {
-    /// Makes a ledger entry that belongs to no engine and no stamp.
+    /// Makes a ledger entry that belongs to no engine and records no flush.
     ///
-    /// The first engine that gets it keeps it for ever: no other engine accepts it, even after the first one is
-    /// dropped.
+    /// The first engine that gets the entry keeps it for ever. No other engine accepts it, even after the first engine
+    /// is dropped.
     pub fn new() -> Self {
         LedgerEntry {
             state: H::Word::new(EntryState::FRESH.0),
@@ -209,7 +217,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// Takes the ledger entry of a stamp from the clock. Returns `false` if a deferred flush still occupies it.
     ///
-    /// Then the stamp is void: no flush will ever be deferred as of it.
+    /// In that case the stamp is void: no flush will ever be deferred as of this stamp.
     pub(crate) fn take_entry(&self, stamp: u64) -> bool {
         let word = &self.entry(stamp).state;
         // Relaxed: the exchange below compares the value again.

@@ -1,6 +1,6 @@
 //! Keeps TLBs coherent on many CPUs, fast and checked.
 //!
-//! Embed this crate in an operating-system kernel, a hypervisor or a unikernel. It's `no_std`, allocates nothing and
+//! Embed this crate in an operating-system kernel, a hypervisor or a unikernel. It's `no_std`, allocates nothing, and
 //! assumes nothing about the architecture or the kernel around it. You implement [`Hardware`] for your machine, make
 //! one [`Engine`], and report each change of a page-table entry to a [`Batch`].
 //!
@@ -22,24 +22,24 @@
 //!
 //! | called by | type |
 //! | --- | --- |
-//! | boot code, the memory manager | [`Engine`]: CPUs on and offline, spaces, deferred flushes |
+//! | boot code, the memory manager | [`Engine`]: brings CPUs online, makes address spaces, makes deferred flushes |
 //! | the scheduler, the interrupt handler, the entry code | [`Cpu`], and [`Masked`] with interrupts masked |
 //! | code that changes page tables | [`Batch`], or [`Cpu::flush`] for a single change |
-//! | the frame table, for lazy unmap | [`DeferredFlush`] |
+//! | the frame table, for [lazy unmap](lazy) | [`DeferredFlush`], one word per frame |
 //! | the machine's description | [`Hardware`], implemented by the kernel |
 //!
-//! `examples/embed.rs` runs two CPUs and a program that keeps using the page.
+//! `examples/embed.rs` runs two CPUs. A program on one of them keeps using the page.
 //!
 //! # The contract
 //!
 //! * **C1 Reuse.** No CPU completes an access through a translation to a frame after that frame has
 //!   a new owner.
 //! * **C2 No lost write.** No CPU writes a frame through a stale writable translation once its
-//!   content has been captured.
+//!   content has been captured: for example, written to swap or copied to another frame.
 //! * **C3 Synchronous change.** After an unmap or a protection downgrade that the program requested has returned, no
 //!   later access uses the old translation.
-//! * **C4 Fresh reads.** A read through a translation left behind on purpose returns the same bytes as a read through
-//!   the current mapping.
+//! * **C4 Fresh reads.** [Lazy unmap](lazy) leaves translations behind on purpose. A read through one of them returns
+//!   the same bytes as a read through the current mapping.
 //! * **C5 Isolation.** A CPU running one address space never uses another's translations.
 //! * **C6 Tables.** No hardware walker reads a page-table page after it was freed.
 //! * **C7 Progress.** Every flush completes while its target CPUs take interrupts.
@@ -47,21 +47,21 @@
 //!
 //! # Panics
 //!
-//! Each call documents when it panics. In addition, every call of the engine may panic
+//! Each call documents its own panics. In addition, any call of the engine may panic
 //!
 //! * on a CPU that the engine has no state for;
-//! * in debug builds, if it waits although [`Hardware::may_wait`] returns `false`;
-//! * in debug builds, if its thread moves to another CPU meanwhile;
-//! * if a method of [`Hardware`] or an NMI handler makes the call and [the module of the machine](hardware) doesn't
-//!   allow it: the call may interrupt the engine in the middle of a step.
+//! * in debug builds, if the call may wait for other CPUs although [`Hardware::may_wait`] returns `false`;
+//! * in debug builds, if the calling thread moves to another CPU during the call;
+//! * if a method of [`Hardware`] or an NMI handler makes the call, except where [`Hardware`] allows it. Such a call
+//!   could interrupt the engine in the middle of a step.
 //!
-//! Use a [`Stamp`], a [`DeferredFlush`] or a space only with the engine that it came from. With another engine its
-//! effect isn't defined, but memory-safe. `tests/arguments.rs` calls every function with arbitrary arguments.
+//! Use each [`Stamp`], [`DeferredFlush`] and [`AddressSpace`] with one engine only. With a second engine the result is
+//! unspecified, but memory-safe. `tests/arguments.rs` calls every function with arbitrary arguments.
 //!
 //! # What the engine doesn't do
 //!
-//! It writes no page tables and frees no memory. It doesn't zero memory either (`quell-zero` does). It doesn't know
-//! which entries map a frame, and it can't recover from a CPU that never takes its interrupts.
+//! It writes no page tables and frees no memory. It doesn't zero memory either: `quell-zero` does, and keeps C8. It
+//! doesn't know which entries map a frame. If a CPU never takes its interrupts, flushes wait for it for ever.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 #![warn(clippy::missing_panics_doc)]

@@ -28,10 +28,10 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// The number of tag slots that [`PerCpu::new`] gives a CPU: Linux uses six, and we add two.
 pub const INLINE_SLOTS: usize = 8;
 
-/// The engine's state for one CPU. The embedder provides it as long as the engine lives.
+/// Holds the engine's state of one CPU, in memory that the kernel provides.
 ///
-/// The embedder touches nothing in it and gives it to no other engine, because each engine numbers its spaces from the
-/// start.
+/// Keep it as long as the engine lives, and don't give it to a second engine: both would use the same numbers for
+/// different spaces.
 ///
 /// # Examples
 ///
@@ -76,15 +76,17 @@ impl<H: Hardware> Default for PerCpu<'_, H> {
 }
 
 impl<'m, H: Hardware> PerCpu<'m, H> {
-    /// Makes the state of a CPU with room for [`INLINE_SLOTS`] tags.
+    /// Makes the state of a CPU with room for eight tags.
     pub fn new() -> Self {
         Self::with(INLINE_SLOTS, &[])
     }
 
-    /// Makes the state of a CPU with one tag for each of `slots`, for [`TagPolicy::All`](crate::TagPolicy).
+    /// Makes the state of a CPU with room for one tag per element of `slots`.
     ///
-    /// The state itself contains the first eight. If CPUs have different numbers of slots, the engine uses the
-    /// smallest. Without any slot the engine can't be made.
+    /// Use it for more than eight tags, with [`TagPolicy::All`](crate::TagPolicy). The state itself has the first eight
+    /// slots. So the first eight elements of `slots` count, but aren't used. If CPUs have different numbers of slots,
+    /// the engine uses the smallest number on all of them. If `slots` is empty, the engine can't be made
+    /// ([`Unsupported::NoSlots`](crate::Unsupported)).
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
         Self::with(slots.len(), slots)
     }
@@ -167,7 +169,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 }
 
 impl<H: Hardware> PerCpu<'static, H> {
-    /// Returns this state's address, for [`Hardware::per_cpu`].
+    /// Returns the address of this state, for the kernel's [`Hardware::per_cpu`].
     pub fn place(&'static self) -> PlaceOf<H> {
         PlaceOf::new(core::ptr::NonNull::from(self).cast())
     }

@@ -7,7 +7,7 @@
 
 use core::fmt;
 
-/// The five mechanisms, by their names in the README.
+/// Names one of quell's five mechanisms, each of which a [`Policy`] can switch off.
 ///
 /// # Examples
 ///
@@ -19,15 +19,15 @@ use core::fmt;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mechanism {
-    /// S0: deferred, batched shootdown during reclaim and migration.
+    /// S0: reclaim and migration flush once for a batch of pages.
     Batch,
-    /// S1: zeroing of whole extents.
+    /// S1: a fault zeroes runs of adjacent frames at once, not page by page.
     Extents,
-    /// S2: tags keep TLB entries across context switches.
+    /// S2: hardware tags (PCIDs, ASIDs) keep TLB entries across context switches.
     Tags,
-    /// S3: lazy unmap, which defers the flush until reuse.
+    /// S3: [lazy unmap](crate::lazy) defers the flush of clean, read-only frames until they're reused.
     LazyUnmap,
-    /// S4: concurrent and asynchronous remote flush.
+    /// S4: the initiator of a flush flushes while the other CPUs do, and they may acknowledge before they flush.
     RemoteFlush,
 }
 
@@ -52,7 +52,7 @@ impl Mechanism {
         }
     }
 
-    /// Returns the effect in one line.
+    /// Describes the mechanism in one line.
     pub const fn title(self) -> &'static str {
         match self {
             Mechanism::Batch => "deferred, batched shootdown in reclaim and migration",
@@ -72,7 +72,7 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// The number of address spaces that a CPU keeps tagged (S2).
+/// Limits the number of address spaces whose TLB entries a CPU keeps across switches.
 ///
 /// # Examples
 ///
@@ -88,16 +88,19 @@ impl fmt::Display for Mechanism {
 pub enum TagPolicy {
     /// No tags: every switch drops user entries.
     Off,
-    /// At most this number, on machines with per-CPU tags. 0 is [`TagPolicy::Off`].
+    /// At most this number of spaces on each CPU, on machines with per-CPU tags. 0 is the same as [`TagPolicy::Off`].
     ///
-    /// Up to eight slots are taken over in turn; with more, the space's id selects the slot. On machines with
-    /// system-wide tags any number except 0 means "on".
+    /// Each space needs a tag *slot*. With up to eight slots on a CPU, new spaces take them over in turn. With more, a
+    /// space's id selects its slot. On machines with system-wide tags any number except 0 means "on".
     Slots(u16),
-    /// As many as the hardware has tags and [`PerCpu`](crate::PerCpu) has slots.
+    /// As many spaces as the hardware has tags and [`PerCpu`](crate::PerCpu) has slots.
     All,
 }
 
-/// Selects which mechanisms are on.
+/// Selects which of the five [mechanisms](Mechanism) are on.
+///
+/// [The contract](crate#the-contract) holds under every policy. A policy only changes the cost. So you can switch off
+/// each mechanism by itself and compare.
 ///
 /// # Examples
 ///
@@ -109,28 +112,36 @@ pub enum TagPolicy {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
-    /// S0: flush a reclaim or migration batch once, at its end.
+    /// S0: flush a batch of reclaim or migration once, at its end.
     ///
-    /// If it's off, flush each time a lock is dropped ([`Batch::unlocked`](crate::Batch::unlocked)).
+    /// If it's off, such a batch flushes each time the kernel drops a lock
+    /// ([`Batch::unlocked`](crate::Batch::unlocked)).
     pub batch: bool,
-    /// S1: zero extents whole, up to a cap, instead of page by page. The memory manager passes it on to `quell-zero`.
+    /// S1: zero an extent (a run of adjacent frames) whole, instead of page by page. The engine ignores this. The
+    /// kernel's memory manager passes it on to `quell-zero`.
     pub extents: bool,
-    /// S1: the maximum number of bytes zeroed without a preemption point; `None` is no limit.
+    /// S1: the maximum number of bytes zeroed without a preemption point. `None` means no limit.
     ///
-    /// The engine itself zeroes nothing. The embedder's zeroing reads this and [`extents`](Policy::extents).
+    /// The engine ignores this, too.
     pub cap_bytes: Option<u64>,
-    /// S2: the number of address spaces that keep their entries across switches.
+    /// S2: the number of address spaces whose TLB entries each CPU keeps across switches.
     pub tags: TagPolicy,
-    /// S3: defer the flush of clean, read-only frames until they are reused.
+    /// S3: defer the flush of clean, read-only frames until they're reused ([lazy unmap](crate::lazy)).
     pub lazy_unmap: bool,
-    /// S4: flush here while the requests travel, then wait.
+    /// S4: the *initiator*, the CPU that makes a flush, flushes its own TLB while the other CPUs flush theirs. If it's
+    /// off, the initiator first waits for them.
     pub concurrent: bool,
-    /// S4: a target acknowledges a request when it has taken it, before it has flushed.
+    /// S4: the initiator waits only until each target has acknowledged its request, not until it has flushed.
+    ///
+    /// The target flushes before it returns to code that could access user memory. Freed page tables and kernel
+    /// mappings are excepted: for these the initiator always waits for the flush. The setting takes effect only with
+    /// [`inline_requests`](Policy::inline_requests).
     ///
     /// Don't set it on a machine that requires break-before-make and invalidates by interrupts (Arm without
-    /// broadcasts). There no TLB may hold the old translation any more when the next entry is written.
+    /// broadcasts). There, when the next entry is written, no TLB may still hold the old translation.
     pub asynchronous: bool,
-    /// S4: the initiator writes the request into the line that the target reads, where it merges with others.
+    /// S4: the initiator writes the request into a cache line of the target, where it merges with requests of others.
+    /// If it's off, targets read the request from a line of the initiator.
     pub inline_requests: bool,
 }
 
@@ -138,7 +149,7 @@ pub struct Policy {
 const DEFAULT_CAP: u64 = 32 << 20;
 
 impl Policy {
-    /// Everything off, as in a simple kernel.
+    /// All mechanisms off, as in a simple kernel.
     pub const BASELINE: Policy = Policy {
         batch: false,
         extents: false,
@@ -150,7 +161,7 @@ impl Policy {
         inline_requests: false,
     };
 
-    /// Everything on, six tag slots.
+    /// All mechanisms on, with six tag slots.
     pub const ALL: Policy = Policy {
         batch: true,
         extents: true,
@@ -162,12 +173,12 @@ impl Policy {
         inline_requests: true,
     };
 
-    /// Makes the baseline policy with one mechanism.
+    /// Makes [`Policy::BASELINE`] with one mechanism on.
     pub const fn only(mechanism: Mechanism) -> Policy {
         Policy::BASELINE.with(mechanism)
     }
 
-    /// Adds one mechanism.
+    /// Switches one mechanism on.
     pub const fn with(mut self, mechanism: Mechanism) -> Policy {
         match mechanism {
             Mechanism::Batch => self.batch = true,
@@ -183,7 +194,7 @@ impl Policy {
         self
     }
 
-    /// Removes one mechanism. `cap_bytes` stays, because it belongs to the kernel's preemption.
+    /// Switches one mechanism off. `cap_bytes` stays, because it depends on the kernel's preemption.
     pub const fn without(mut self, mechanism: Mechanism) -> Policy {
         match mechanism {
             Mechanism::Batch => self.batch = false,
@@ -199,7 +210,9 @@ impl Policy {
         self
     }
 
-    /// Returns the first mechanism that `other` has, at least in part, and this policy lacks.
+    /// Returns the first mechanism that is on in `other` and off in this policy.
+    ///
+    /// A mechanism counts as on if any part of it is.
     #[inline(always)]
     pub fn lacks(&self, other: &Policy) -> Option<Mechanism> {
         Mechanism::ALL

@@ -15,7 +15,7 @@ use core::fmt;
 /// next line, which requests of three or fewer ranges don't touch.
 pub const RANGES: usize = 11;
 
-/// A list of a few ranges of one address space.
+/// Lists the ranges of a [`Request`], at most 11.
 #[derive(Clone, Copy)]
 pub struct Ranges {
     /// The ranges, packed as in the words of an inbox.
@@ -57,7 +57,7 @@ impl fmt::Debug for Ranges {
     }
 }
 
-/// The translations to invalidate in one address space.
+/// Names the translations to invalidate in one address space.
 ///
 /// # Examples
 ///
@@ -81,9 +81,10 @@ pub enum Request {
 }
 
 impl Request {
-    /// Makes the request for one range.
+    /// Makes a request for one range.
     ///
-    /// It's empty for an empty range, and full for more than 65535 strides.
+    /// Returns [`Request::Empty`] for an empty range, and [`Request::Full`] for one of more than 65535 strides
+    /// (entries).
     #[inline]
     pub fn range(range: PageRange, scope: Scope) -> Self {
         if range.pages == 0 {
@@ -136,7 +137,7 @@ impl Request {
         }
     }
 
-    /// Returns the scope: leaf entries alone, or page-table pages, too.
+    /// Returns the scope: leaf entries alone, or page-table pages, too. It's [`Scope::Leaf`] for [`Request::Empty`].
     pub fn scope(&self) -> Scope {
         match self {
             Request::Empty => Scope::Leaf,
@@ -191,14 +192,16 @@ impl Request {
         }
     }
 
-    /// Merges two requests into the smallest one that covers both.
+    /// Merges two requests into one that covers both.
+    ///
+    /// If that takes more than 11 ranges, or one of more than 65535 strides, the result is [`Request::Full`].
     #[must_use]
     pub fn merge(mut self, other: Request) -> Request {
         self.include(&other, RANGES);
         self
     }
 
-    /// Returns the number of single invalidations for the ranges, or `None` for a full request.
+    /// Returns the number of single invalidations that the ranges need, or `None` for [`Request::Full`].
     #[inline]
     pub fn strides(&self) -> Option<u64> {
         match self {
@@ -224,7 +227,7 @@ impl Request {
         }
     }
 
-    /// Returns whether the request covers `page`.
+    /// Returns whether the request covers the translation of `page`.
     pub fn covers(&self, page: Page) -> bool {
         match self {
             Request::Empty => false,

@@ -9,9 +9,9 @@
 //!
 //! # What we don't guarantee
 //!
-//! The engine doesn't inform devices of the end of a space. The embedder detaches them before, and a debug build checks
-//! this ([`Hardware::secondary_is_attached`]). If a flush is deferred until reuse, devices flush at the unmap, and only
-//! the CPUs' part is deferred.
+//! The engine doesn't tell devices that a space ends. The kernel detaches them before, which a debug build checks
+//! ([`Hardware::secondary_is_attached`]). If a flush is deferred until reuse, devices flush at the unmap, and only the
+//! CPUs' part is deferred.
 
 use crate::engine::Engine;
 use crate::hardware::Hardware;

@@ -18,9 +18,9 @@
 //!
 //! # Deferred flushes
 //!
-//! A later observer that finds an entry already cleared reads three words of one line. Every cleared entry of the space
-//! has been flushed if they show that no batch has yet to flush (S0), that no change is pending that no batch counts
-//! ([`overflow`](crate::overflow)), and that no stamp is deferred until reuse (S3).
+//! A later observer that finds an entry already cleared reads three words of one line. They show whether a batch has
+//! yet to flush (S0), whether a change is pending that no batch counts ([`overflow`](crate::overflow)), and whether a
+//! stamp is deferred until reuse (S3). If all three are clear, every cleared entry of the space has been flushed.
 //!
 //! # One word for both
 //!
@@ -45,9 +45,10 @@ use crate::word::{self, Word};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The name of an address space. We never reuse one.
+/// Names an [`AddressSpace`]. An engine never uses a name twice.
 ///
-/// The two highest bits encode whether it's a kernel space, and its kind of entries ([`SpaceId::kernel`]).
+/// The two highest bits encode whether the space is the kernel's, and the kind of its entries: [`SpaceId::kernel`]
+/// decodes them.
 ///
 /// # Examples
 ///
@@ -62,7 +63,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SpaceId(pub u64);
 
-/// The kind of entries that map the kernel. TLBs keep each kind differently.
+/// Selects the kind of entries that map a kernel space. TLBs keep each kind differently.
 ///
 /// # Examples
 ///
@@ -79,10 +80,11 @@ pub struct SpaceId(pub u64);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelEntries {
-    /// Global entries only. A TLB keeps one translation, whatever root is loaded.
+    /// Global entries only. A TLB keeps one translation of a page, whatever root is loaded.
     Global,
-    /// Entries that aren't global, or of both kinds. A TLB with tags keeps a translation under each tag that was loaded
-    /// when it was used. An example is x86 with page-table isolation, whose kernel half isn't global.
+    /// Entries that aren't global, or entries of both kinds. A TLB with tags keeps a translation under each tag that
+    /// was loaded while the translation was used. An example is x86 with page-table isolation, whose kernel half isn't
+    /// global.
     Tagged,
 }
 
@@ -97,7 +99,7 @@ impl SpaceId {
         }
     }
 
-    /// Returns the kind of a kernel space's entries, and `None` for a user space.
+    /// Returns the kind of the entries of a kernel space, or `None` for a user space.
     #[inline]
     pub const fn kernel(self) -> Option<KernelEntries> {
         match (self.is_kernel(), self.0 & KERNEL_TAGGED != 0) {
@@ -113,12 +115,13 @@ impl SpaceId {
     }
 }
 
-/// An address space, as far as TLBs are concerned.
+/// Holds the engine's state of an address space: the CPUs that may have it loaded, and its outstanding flushes.
 ///
 /// Made by [`Engine::new_space`](crate::Engine::new_space), or by
 /// [`Engine::new_kernel_space`](crate::Engine::new_kernel_space) for the kernel's own mappings.
 ///
-/// It owns neither its root nor its tables: the embedder frees them after [`Engine::retire`](crate::Engine::retire).
+/// It owns neither its root nor its tables: the kernel frees these after [`Engine::retire`](crate::Engine::retire).
+/// Dropping the value flushes nothing, and makes no CPU leave the root.
 ///
 /// # Examples
 ///
@@ -262,10 +265,12 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
-    /// Returns whether a batch that refers to the space has yet to flush.
+    /// Returns whether a [`Batch`](crate::Batch) that holds a reference to the space has yet to flush.
     ///
-    /// [`Engine::retire`](crate::Engine::retire) doesn't check this: such a batch flushes at its end even if the space
-    /// was retired.
+    /// [`Engine::retire`](crate::Engine::retire) doesn't check this, because such a batch flushes at its end even if
+    /// the space was retired. The answer doesn't cover other outstanding flushes: those of
+    /// [`Cpu::flush`](crate::Cpu::flush), those of changes for which a batch has no place, and those that [lazy
+    /// unmap](crate::lazy) has deferred.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
         self.flushes().pending != 0

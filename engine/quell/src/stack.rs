@@ -1,8 +1,9 @@
 //! Lists of bounded length, stored in place.
 //!
-//! Every call that changes an entry makes a batch. It mostly holds one or two frames, with room for 64, and one range,
-//! with room for eleven. To fill the rest with empty values, and to move those, took longer than the flush. So we leave
-//! the room uninitialised, in [`InlineQueue`], which owns its values, and in [`CopyList`], which can be copied.
+//! Every call that changes an entry makes a batch. It has room for 64 frames and eleven ranges, but mostly holds one or
+//! two frames and one range. Filling the rest with empty values, and moving those, took longer than the flush. So we
+//! leave unused room uninitialised, in [`InlineQueue`], which owns its values, and in [`CopyList`], which can be
+//! copied.
 
 use core::mem::MaybeUninit;
 

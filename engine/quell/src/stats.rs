@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// An event that we count.
+        /// Names an event that the engine counts on each CPU.
         ///
-        /// See the example of [`Stats`].
+        /// [`Stats::get`] returns its count. The [`meaning`](Counter::meaning) of a counter is its documentation below.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Counter { $($(#[doc = $doc])+ $name,)* }
@@ -19,7 +19,7 @@ macro_rules! counters {
         impl Counter {
             /// Every counter.
             pub const ALL: &'static [Counter] = &[$(Counter::$name,)*];
-            /// Returns the counter's name in reports.
+            /// Returns the name of the counter in reports.
             pub const fn label(self) -> &'static str {
                 match self { $(Counter::$name => $label,)* }
             }
@@ -116,7 +116,10 @@ counters! {
 
 const COUNTERS: usize = Counter::ALL.len();
 
-/// The counters of one CPU, or of several together, at some moment.
+/// Holds the counters of one CPU, or their sums over several CPUs.
+///
+/// Returned by [`Engine::stats`](crate::Engine::stats) and [`Engine::cpu_stats`](crate::Engine::cpu_stats). The numbers
+/// are statistics: an interrupt may lose a count, and CPUs go on counting while a sum is made.
 ///
 /// # Examples
 ///
@@ -142,7 +145,7 @@ impl Default for Stats {
     }
 }
 
-/// Shows the counters by name, without those that are zero.
+/// Prints the counters that aren't zero, by name.
 impl fmt::Debug for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.iter().filter(|&(_, count)| count != 0);
@@ -155,19 +158,19 @@ impl Stats {
     pub fn get(&self, counter: Counter) -> u64 {
         self.counts[counter as usize]
     }
-    /// Returns all counters with their values.
+    /// Iterates over all counters with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL
             .iter()
             .map(|&counter| (counter, self.get(counter)))
     }
-    /// Adds another CPU's counters. They wrap around.
+    /// Adds the counters of another CPU. Numbers wrap around.
     pub fn add(&mut self, other: &Stats) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine = mine.wrapping_add(*theirs);
         }
     }
-    /// Returns the counts since `earlier`.
+    /// Returns the counts since `earlier`, an older value of the same counters.
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut delta = *self;
         for (now, then) in delta.counts.iter_mut().zip(&earlier.counts) {

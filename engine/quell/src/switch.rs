@@ -34,20 +34,20 @@ use crate::tags::slot_tag;
 use crate::this_cpu::{Cpu, Masked};
 
 impl<H: Hardware> Masked<'_, H> {
-    /// Switches this CPU to a user thread of `to`.
+    /// Loads the address space `to` on this CPU, to run a user thread.
     ///
-    /// `from` is the space that this CPU loaded last, even if it keeps that lazily or was evicted from it. Pass `None`
-    /// only if there was none or if it has been retired. `from` may be `to` itself; a kernel space counts as `None`. If
-    /// you leave out the last space, its set keeps this CPU: until the space is retired, its flushes interrupt this CPU
-    /// in vain.
+    /// `from` is the space that this CPU loaded last, even if the CPU keeps it lazily ([`Cpu::enter_lazy`]) or a flush
+    /// has made the CPU leave it. Pass `None` only if there was no such space, or if it has been retired. Otherwise
+    /// flushes of that space interrupt this CPU in vain until the space is retired. `from` may be `to` itself. A kernel
+    /// space counts as `None`.
     ///
-    /// When it returns, user accesses use the current tables of `to` (C5), and every flush of `to` that was complete
-    /// when the call began has taken effect here. Never waits for a CPU's answer. With system-wide tags it spins while
-    /// another CPU takes one.
+    /// When it returns, user accesses use the current tables of `to` (clause C5 of [the contract](crate#the-contract)).
+    /// Every flush of `to` that was complete when the call began has taken effect here. Never waits for another CPU to
+    /// take an interrupt. With system-wide tags it spins while another CPU takes a tag.
     ///
     /// # Panics
-    /// If this CPU isn't online: no initiator would send it requests. If `to` is a kernel space: it has no tag, and
-    /// every CPU has it loaded already. In debug builds, if `to` was retired.
+    /// If this CPU isn't online, because no flush would reach it. If `to` is a kernel space, which has no tag and which
+    /// every CPU has loaded already. In debug builds, if `to` was retired.
     #[inline]
     pub fn switch(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let state = &self.here.state;
@@ -204,18 +204,19 @@ impl<H: Hardware> Cpu<'_, H> {
         flushed_at
     }
 
-    /// Notes that this CPU stops running user code. It idles or runs a kernel thread.
+    /// Records that this CPU stops running user code, to idle or to run a kernel thread.
     ///
-    /// The root stays loaded, lazily. Never waits.
+    /// The root stays loaded *lazily*, as Linux calls it: the CPU doesn't use it. Flushes then don't interrupt this
+    /// CPU. A flush for freed page tables is an exception: it interrupts the CPU, which leaves the root. Never waits.
     pub fn enter_lazy(self) {
         self.here.state.go_lazy();
     }
 
-    /// Resumes `space`, whose root this CPU has kept lazily.
+    /// Resumes `space`, whose root this CPU has kept lazily ([`Cpu::enter_lazy`]).
     ///
-    /// Call it at the end of an idle period, or before a kernel thread accesses the space's user memory. Returns
-    /// `false`, and does nothing, if the CPU has left that root meanwhile: then call [`Masked::switch`].
-    /// [`Cpu::enter_lazy`] undoes it. Never waits.
+    /// Call it at the end of an idle period, or before a kernel thread accesses the space's user memory. It makes the
+    /// flushes that this CPU has missed. Returns `false`, and does nothing, if the CPU has left that root meanwhile:
+    /// then call [`Masked::switch`]. Never waits.
     #[must_use = "if this CPU has left the root, it must not access the space's user memory"]
     pub fn resume(self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
@@ -229,9 +230,10 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Leaves the root of `space` if it's loaded here, and loads no user root.
     ///
-    /// For a CPU that will be idle for long. Afterwards the space no longer interrupts it: not for freed tables, nor
-    /// when the space is retired. The same holds if it was evicted from the space before. With tags its entries stay,
-    /// and [`Masked::switch`] uses them again if the space wasn't flushed meanwhile. Never waits.
+    /// Use it on a CPU that will be idle for long. Afterwards the space never interrupts this CPU, not even for freed
+    /// tables or when it's retired. If a flush has already made the CPU leave the root, this call only removes the CPU
+    /// from the space's set of CPUs. With tags the CPU's entries of the space stay, and [`Masked::switch`] uses them
+    /// again if the space wasn't flushed meanwhile. Never waits.
     pub fn leave(self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.here.state;
@@ -288,10 +290,10 @@ impl<H: Hardware> Cpu<'_, H> {
         self.flush_tag(slot);
     }
 
-    /// Returns whether this CPU has `space` loaded, and not lazily.
+    /// Returns whether this CPU has `space` loaded and isn't lazy ([`Cpu::enter_lazy`]).
     ///
-    /// If so, the CPU runs that space, or is about to. Returns `false` between [`Cpu::enter_user`] and
-    /// [`Cpu::enter_kernel`]. Never waits.
+    /// If so, the CPU runs that space, or is about to. Between [`Cpu::enter_user`] and [`Cpu::enter_kernel`], returns
+    /// `false`. Never waits.
     pub fn runs(self, space: &AddressSpace<H>) -> bool {
         let state = &self.here.state;
         state.has_loaded(space.id()) && state.is_running()
@@ -305,19 +307,19 @@ impl<H: Hardware> Cpu<'_, H> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Makes every CPU leave the root of `space`, whose user threads will never run again.
+    /// Ends `space`: makes every CPU leave its root. Its user threads must never run again.
     ///
-    /// Afterwards nothing walks its tables, so you may free them, the root included (C6). May wait for other CPUs. A
-    /// CPU that still runs the space is interrupted again and again until it has left it; [`Hardware::waits_long`]
-    /// reports that.
+    /// Afterwards no CPU walks its tables, so you may free them, the root included (clause C6 of [the
+    /// contract](crate#the-contract)). May wait for other CPUs. While a CPU still runs the space, the call keeps
+    /// interrupting that CPU, and reports it to [`Hardware::waits_long`].
     ///
-    /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is just
-    /// switching away or taking itself offline, has yet to remove itself from the space's set of CPUs. The reference
-    /// that it passes as `from` or `current` keeps that memory alive.
+    /// The [`AddressSpace`] value itself may still be in use when this returns: a CPU that is just switching away from
+    /// it, or going offline, may not have removed itself from the space's set of CPUs yet. The reference that this CPU
+    /// passes as `from` or `current` keeps the value alive.
     ///
     /// # Panics
-    /// If the calling CPU runs the space. If it's a kernel space. In debug builds, if a device still uses the space
-    /// ([`Hardware::secondary_is_attached`]).
+    /// If the calling CPU runs the space. If `space` is a kernel space. In debug builds, if a device still uses the
+    /// space ([`Hardware::secondary_is_attached`]).
     pub fn retire(&self, space: &AddressSpace<H>) {
         assert!(
             !space.id().is_kernel(),

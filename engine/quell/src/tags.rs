@@ -14,9 +14,11 @@ use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// One per-CPU tag: its space, and the generation of that space that this CPU has flushed.
+/// Records which address space uses a tag on one CPU, and how much of it was flushed there.
 ///
-/// Only its own CPU reads and writes it.
+/// For machines on which each CPU has its own tags (x86 PCIDs). Lend slots to
+/// [`PerCpu::with_slots`](crate::PerCpu::with_slots) if a CPU should use more than eight tags. Only its own CPU reads
+/// and writes a slot.
 ///
 /// See the example of [`PerCpu`](crate::PerCpu).
 #[repr(align(64))]
@@ -36,7 +38,7 @@ impl<H: Hardware> Default for Slot<H> {
 }
 
 impl<H: Hardware> Slot<H> {
-    /// Makes a slot that holds no space.
+    /// Makes a slot whose tag no space uses.
     pub fn new() -> Self {
         Slot {
             space: H::Word::new(0),

@@ -21,10 +21,11 @@ use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
 impl<H: Hardware> Masked<'_, H> {
-    /// Carries out every request in this CPU's inbox. It's the handler of the shootdown interrupt.
+    /// Handles the shootdown interrupt: makes every flush that other CPUs have requested of this CPU.
     ///
-    /// Call it from any context that isn't inside the engine on the same CPU with interrupts masked. Don't call it from
-    /// an NMI. A spurious call costs three loads. Never waits, and takes no lock.
+    /// Call it in the handler of the interrupt that [`Hardware::interrupt`] sends. Other calls are harmless, except
+    /// from an NMI handler, or from code that the engine calls on this CPU with interrupts masked. A spurious call
+    /// costs three loads. Never waits, and takes no lock.
     #[inline]
     pub fn on_interrupt(&self) {
         self.serve_requests();
@@ -100,10 +101,11 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Carries out the requests for this CPU, if any.
+    /// Makes the flushes that other CPUs have requested of this CPU, if any.
     ///
-    /// Call it in a loop that spins, with interrupts off, for a lock whose holder may be waiting in the engine, but not
-    /// from an NMI. Two loads if there's no request. Never waits.
+    /// Call it in each loop that spins with interrupts off for a lock whose holder may be waiting in the engine.
+    /// Otherwise the two CPUs wait for each other for ever. Don't call it from an NMI handler. It takes two loads if
+    /// there's no request. Never waits.
     #[inline]
     pub fn poll(self) {
         // [mutant PollSkipsInbox]
@@ -237,9 +239,10 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Drops this CPU's translations of a range that has gained rights.
     ///
-    /// Call it after a fault, on machines whose TLBs may keep an entry that refused an access. It has an effect if this
-    /// CPU has `space` loaded or if that is a kernel space. Other CPUs notice by faults of their own. Don't use it for
-    /// changes that need a flush. Never waits.
+    /// Call it after a fault, on machines whose TLBs may keep an entry that refused an access
+    /// ([`TlbRules::keeps_refused`](crate::TlbRules)). It does nothing if `space` is a user space that this CPU hasn't
+    /// loaded. Another CPU that holds the old entry faults, too, and calls this itself. So use it only for a change for
+    /// which [`flush_needed`](crate::flush_needed) returns [`Need::Local`](crate::Need). Never waits.
     pub fn refresh(self, space: &AddressSpace<H>, range: PageRange) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.here.state;
@@ -253,17 +256,17 @@ impl<H: Hardware> Cpu<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Returns whether an NMI handler or a probe may access user memory right now.
+    /// Returns whether an NMI handler or a kernel probe may access user memory right now.
     ///
-    /// If it returns `false`, the caller gives up, as for an access that faults. It returns `false` while this CPU
+    /// If it returns `false`, treat the access as one that faults. It returns `false` while this CPU
     ///
-    /// * has acknowledged a flush that it hasn't made yet,
-    /// * is between two address spaces, or resumes one that it kept lazily,
-    /// * keeps its root lazily, has none, or is offline,
+    /// * has acknowledged a flush request and hasn't flushed yet,
+    /// * is switching between two address spaces, or resuming one ([`Cpu::resume`]),
+    /// * keeps its root lazily ([`Cpu::enter_lazy`]), has no user root, or is offline,
     /// * is between [`Cpu::enter_user`] and [`Cpu::enter_kernel`], which an NMI handler calls first.
     ///
-    /// Other code needn't call it: it never runs between two spaces or between receipt and flush, and it accesses no
-    /// user memory unless a space runs. Never waits.
+    /// Other code needn't call it, because interrupts are masked in the first two states. In the others, that code
+    /// doesn't access user memory anyway. Never waits.
     pub fn user_access_allowed(self) -> bool {
         // [mutants NmiGuardAlwaysAllows, NmiGuardForgetsShared]
         matches!(self.here.state.loaded(), Loaded::Space(_))

@@ -12,13 +12,13 @@ use crate::stats::Counter;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// A handle for the CPU that executes the call. Made by [`Engine::this_cpu`].
+/// Represents the CPU on which the code runs. Made by [`Engine::this_cpu`].
 ///
-/// It dereferences to its [`Engine`]. Making one costs a call of [`Hardware::this_cpu`]; a kernel that already has its
-/// CPU's state uses [`Engine::on_cpu`].
+/// The handle dereferences to its [`Engine`], whose page explains when a call may wait. Making a handle costs a call of
+/// [`Hardware::this_cpu`]. A kernel that already has its CPU's state uses [`Engine::on_cpu`] instead.
 ///
-/// A thread that may move to another CPU takes a new handle for each call, because it must not use the old one
-/// elsewhere. Debug builds check this.
+/// Never use a handle on another CPU. A thread that may migrate makes a new handle for each call. Debug builds check
+/// this where a call waits, and in [`Cpu::assume_masked`].
 ///
 /// # Examples
 ///
@@ -58,7 +58,7 @@ impl<'e, H: Hardware> Deref for Cpu<'e, H> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Returns a handle for the CPU that executes the call. Never waits.
+    /// Returns a handle for the CPU on which the caller runs. Never waits.
     ///
     /// # Panics
     /// If the engine was made for fewer CPUs.
@@ -70,10 +70,10 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Returns a handle for the CPU with this state, without a call to the machine. Never waits.
+    /// Returns a handle for the CPU with this state, without calling [`Hardware::this_cpu`]. Never waits.
     ///
     /// # Safety
-    /// `state` is this engine's state of the CPU that executes the call, and the thread stays on that CPU as long as it
+    /// `state` is this engine's state of the CPU on which the caller runs. The thread stays on that CPU as long as it
     /// uses the handle.
     ///
     /// # Panics
@@ -125,14 +125,15 @@ impl<'e, H: Hardware> Cpu<'e, H> {
         }
     }
 
-    /// Returns a handle for a CPU whose interrupts are already masked. Never waits, and doesn't call the machine.
+    /// Returns a handle for this CPU, whose interrupts you have already masked. Never waits.
     ///
     /// # Safety
-    /// Interrupts are masked on this CPU until the handle is dropped. Otherwise a shootdown interrupt in the middle of
-    /// a switch, or of another shootdown interrupt, could make this CPU acknowledge a flush that it hasn't made.
+    /// Interrupts stay masked on this CPU until the handle is dropped. Otherwise a shootdown interrupt could come in
+    /// the middle of a switch or of another shootdown interrupt. This CPU could then acknowledge a flush that it hasn't
+    /// made.
     ///
     /// # Panics
-    /// In debug builds, if interrupts aren't masked. In debug builds, if the handle belongs to another CPU.
+    /// In debug builds, if interrupts aren't masked, or if the handle belongs to another CPU.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
     #[track_caller]
@@ -173,7 +174,9 @@ impl<'e, H: Hardware> Cpu<'e, H> {
     }
 }
 
-/// A [`Cpu`] whose interrupts are masked. Restores them when dropped.
+/// Keeps interrupts masked on this [`Cpu`], and restores them when dropped.
+///
+/// Made by [`Cpu::mask_interrupts`]. A handle from [`Cpu::assume_masked`] restores nothing.
 ///
 /// # Examples
 ///

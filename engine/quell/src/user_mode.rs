@@ -1,25 +1,26 @@
-//! CPUs that run programs undisturbed.
+//! Keeps flushes of kernel mappings from interrupting CPUs in user mode.
 //!
 //! A CPU that runs a single program (Linux's `nohz_full`) loses time with each interrupt. Flushes of its program's
 //! space must interrupt it. Flushes of the kernel's own mappings needn't: a program can't use these, so the flush can
 //! wait until the CPU enters the kernel. Such a CPU calls [`Cpu::enter_user`] as its last step before it returns to its
-//! program, and [`Cpu::enter_kernel`] first when it's back. If initiators have left it one or more flushes meanwhile,
-//! it flushes everything once there.
+//! program, and [`Cpu::enter_kernel`] as its first step in the kernel. If other CPUs have left it any flushes
+//! meanwhile, it makes one flush of everything there.
 //!
 //! # The race
 //!
-//! An initiator changes the tables and then replaces "in user mode" by "deferring", in one step. If the step fails, the
-//! CPU is in the kernel, and the initiator interrupts it as usual. The CPU replaces "in user mode" by "running", in one
-//! step. If that fails, an initiator has written "deferring", and the CPU flushes. One of the two comes first, so no
-//! flush is lost or left to an entry that is over. The CPU changes the state before it flushes, so a later initiator
-//! interrupts it. Initiators that find "deferring" write it again, and the CPU reads it when it leaves the state. So
-//! its flush covers the changes of the last initiator.
+//! A word holds the CPU's state. The *initiator*, a CPU that makes a flush, changes the tables and then replaces "in
+//! user mode" by "deferring", with a compare-and-exchange. If that fails, the CPU is in the kernel, and the initiator
+//! interrupts it as usual. When the CPU enters the kernel, it replaces "in user mode" by "running", also with a
+//! compare-and-exchange. If that fails, an initiator has written "deferring", and the CPU flushes. One of the two comes
+//! first, so no flush is lost, and none is left to a kernel entry that has already happened. The CPU changes the state
+//! before it flushes, so a later initiator interrupts it. An initiator that finds "deferring" writes it again. The CPU
+//! reads that value when it replaces it, so its flush covers the changes of the last initiator.
 //!
 //! # NMIs
 //!
 //! An NMI is a kernel entry, too: its handler calls [`Cpu::enter_kernel`] before it uses a kernel mapping that may
-//! change. If it comes in the middle of another entry, between that step and the flush, the CPU's state shows this, and
-//! the handler flushes itself.
+//! change. The NMI may interrupt another kernel entry after that entry has changed the state and before it has flushed.
+//! The state shows this, and the NMI handler makes the flush itself.
 //!
 //! # What we don't guarantee
 //!
@@ -28,12 +29,12 @@
 //! * flushes of its space, and the end of that space ([`Engine::retire`](crate::Engine::retire));
 //! * freed tables of the kernel's half, which its walker may read at any time;
 //! * [`Cpu::synchronize_text`];
-//! * a reuse or a refill that makes a deferred flush of its space.
+//! * a reuse or a refill that makes a deferred flush of its space ([`lazy`](crate::lazy)).
 //!
-//! Speculation in user mode may use old entries of the kernel's half until the CPU enters the kernel. So report a
-//! change with [`Scope::Tables`], which interrupts every CPU, if an entry changes its size, the memory type of a frame
-//! changes, or the frame leaves the machine. Do so even if [`flush_needed`](crate::flush_needed) returns that leaf
-//! entries are enough.
+//! Speculation in user mode may use old entries of the kernel's half until the CPU enters the kernel. Some changes must
+//! reach that speculation: an entry changes its size, a frame changes its memory type, or a frame leaves the machine.
+//! Report such a change with [`Scope::Tables`], which interrupts every CPU, even if
+//! [`flush_needed`](crate::flush_needed) returns [`Scope::Leaf`].
 
 use crate::cpu::Entry;
 use crate::cpu_set::CpuSet;
@@ -42,29 +43,30 @@ use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 
 impl<H: Hardware> Cpu<'_, H> {
-    /// Notes that this CPU returns to its program, which should run undisturbed.
+    /// Records that this CPU returns to a program that should run undisturbed.
     ///
-    /// Until [`Cpu::enter_kernel`], changes of kernel mappings don't interrupt it. Without effect on a CPU that runs no
-    /// user space. Call it with interrupts masked. It takes one store. Never waits and never flushes.
+    /// Until [`Cpu::enter_kernel`], changes of kernel mappings don't interrupt it, unless page tables are freed: see
+    /// [the module](crate::user_mode). On a CPU that runs no user space the call has no effect. Call it with interrupts
+    /// masked. It takes one store. Never waits and never flushes.
     ///
     /// # Safety
-    /// Until [`Cpu::enter_kernel`] this CPU executes, loads and stores through no mapping that is ever reported to a
-    /// batch of a [kernel space](crate::Engine::new_kernel_space). For example, the text and the stack on its way out
-    /// of the kernel and in again, the engine and its words are never unmapped or moved. The CPU calls no function of
-    /// the engine except [`Masked::on_interrupt`](crate::Masked::on_interrupt).
+    /// Until [`Cpu::enter_kernel`], this CPU executes, loads and stores through no mapping that is ever reported with a
+    /// [kernel space](crate::Engine::new_kernel_space). For example, the kernel never unmaps or moves the engine, its
+    /// words, or the text and the stack of kernel entry and exit. Meanwhile the CPU calls no function of the engine
+    /// except [`Masked::on_interrupt`](crate::Masked::on_interrupt).
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn enter_user(self) {
         self.here.state.enter_user();
     }
 
-    /// Flushes kernel mappings if an initiator has left that to this CPU's kernel entry.
+    /// Makes the flushes of kernel mappings that other CPUs have left to this kernel entry.
     ///
-    /// Every entry calls it (interrupt, exception, system call, NMI), with interrupts masked or in an NMI handler,
-    /// before it uses a kernel mapping that may change. It takes one load on a CPU that hasn't called
-    /// [`Cpu::enter_user`] since. Never waits.
+    /// Call it at every kernel entry (interrupt, exception, system call, NMI), before the code there uses a kernel
+    /// mapping that may change. Interrupts are masked. It takes one load if the CPU hasn't called [`Cpu::enter_user`]
+    /// since the last entry. Never waits.
     ///
-    /// After an NMI handler has called it, other CPUs assume that this one is in the kernel. So a handler that returns
-    /// to the program calls [`Cpu::enter_user`] again.
+    /// After an NMI handler has called it, other CPUs assume that this one is in the kernel. So an NMI handler that
+    /// returns to the program calls [`Cpu::enter_user`] again.
     #[inline]
     pub fn enter_kernel(self) {
         match self.here.state.enter_kernel() {

@@ -9,9 +9,10 @@ use core::sync::atomic::Ordering;
 /// The default of [`Word::BATCH_BITS`]. `space` checks it against the number of CPUs.
 pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 12 };
 
-/// A 64-bit word shared by CPUs, with the operations of [`core::sync::atomic::AtomicU64`].
+/// Provides the operations of an atomic 64-bit word that CPUs share.
 ///
-/// The orderings have the meaning of the Rust memory model.
+/// A kernel uses [`core::sync::atomic::AtomicU64`]. Machines in software have words of their own, for example to count
+/// accesses. Orderings have the meaning that Rust's memory model gives them.
 ///
 /// # Examples
 ///
@@ -24,8 +25,8 @@ pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 
 /// ```
 ///
 /// # Safety
-/// The engine guards memory that CPUs share with words, as locks do. Each operation is atomic and has at least the
-/// effect that its name and its `Ordering` promise, and a word holds the value that was last written to it.
+/// The engine synchronises other memory with words, as locks do. So each operation must be atomic and have at least the
+/// effect that its name and its `Ordering` promise. A word must hold the value that was last written to it.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Word: Send + Sync + Sized {
     /// The number of bits of a space's flush word that count its outstanding batches.
@@ -38,9 +39,10 @@ pub unsafe trait Word: Send + Sync + Sized {
     fn new(value: u64) -> Self;
     /// Executes a fence of the memory model, like [`core::sync::atomic::fence`].
     fn fence(order: Ordering);
-    /// Notes that the CPU is about to access shared memory that isn't a word.
+    /// Announces that the CPU is about to access shared memory that isn't a word.
     ///
-    /// It does nothing, except on machines that schedule CPUs themselves.
+    /// `place` is an address, and `writes` is set for a store. The default does nothing. A machine in software that
+    /// schedules CPUs itself may switch CPUs here.
     #[inline]
     fn touch(place: usize, writes: bool) {
         let _ = (place, writes);
@@ -51,7 +53,7 @@ pub unsafe trait Word: Send + Sync + Sized {
     fn store(&self, value: u64, order: Ordering);
     /// Writes the word and returns the old value.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Writes `new` if the word holds `current`. Returns the old value, as `Ok` if it wrote.
+    /// Writes `new` if the word holds `current`. Returns the old value: `Ok` if it wrote, `Err` if it didn't.
     fn compare_exchange(
         &self,
         current: u64,
@@ -61,9 +63,9 @@ pub unsafe trait Word: Send + Sync + Sized {
     ) -> Result<u64, u64>;
     /// Adds `value`, wrapping around. Returns the old value.
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
-    /// Sets the bits of `value`. Returns the old value.
+    /// Sets the bits that are set in `value`. Returns the old value.
     fn fetch_or(&self, value: u64, order: Ordering) -> u64;
-    /// Keeps only the bits of `value`. Returns the old value.
+    /// Clears the bits that are clear in `value`. Returns the old value.
     fn fetch_and(&self, value: u64, order: Ordering) -> u64;
     /// Raises the word to at least `value`. Returns the old value.
     #[inline]
