@@ -39,16 +39,19 @@ impl<H: Hardware> Cpu<'_, H> {
         self.flush_from(space, range, scope);
     }
 
-    /// Flushes all of `space`, or waits for another task's flush that began after this call.
+    /// Flushes all of `space`, or waits for another task's flush that begins after this call.
     ///
     /// Any entry may have changed and any page-table page may have been unlinked, as for [`Cpu::flush`] with
     /// [`Scope::Tables`]. When it returns, no later user access on any CPU uses a translation that the change took
-    /// away, and no CPU walks the freed tables (C1, C3, C6). May wait for other CPUs.
+    /// away, and no CPU walks the unlinked tables (clauses C1, C3 and C6 of [the contract](crate#the-contract)). May
+    /// wait for other CPUs.
     ///
-    /// Like [`Cpu::flush`], it doesn't count the change as pending. Use it if several threads change one space at the
-    /// same time and more than two CPUs have it loaded. A task that's alone pays for three more writes. Masks
-    /// interrupts for as long as two flushes take at most. Where devices walk tables, too
-    /// ([`Hardware::HAS_SECONDARY`]), tasks share nothing, because a device may take long.
+    /// As with [`Cpu::flush`], other code can't learn of the flush before it's over. Use this call if several threads
+    /// change one space at the same time and more than two CPUs have it loaded. If no other task shares the flush, it
+    /// takes three more writes than [`Cpu::flush`].
+    ///
+    /// Interrupts are masked during the call, for at most the time of two flushes. If devices walk the tables, too
+    /// ([`Hardware::HAS_SECONDARY`]), tasks share no flush, because a device may take long.
     ///
     /// # Examples
     ///
