@@ -106,7 +106,8 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
 /// again.
 ///
 /// `S` is a reference to an address space, plain or counted. `L` is the list in which frames wait, by default with room
-/// for 64 in the batch itself. `N` is the number of spaces for which the batch has places.
+/// for 64 in the batch itself. `N` is the number of spaces for which the batch has places: it keeps a reference and the
+/// ranges of each. Changes of further spaces are flushed, too ([`Engine::batch_of_spaces`]).
 ///
 /// You may finish a batch on another CPU than the one that filled it. On a machine that broadcasts invalidations, it
 /// then sends them again.
@@ -287,7 +288,7 @@ where
     /// is leaked, because a CPU may still use it. Never waits for a CPU.
     ///
     /// # Panics
-    /// If the batch is full. If the range is of no page: the frame would come out unflushed.
+    /// If the batch is full. If the range is empty, because the frame would come out unflushed.
     #[inline(always)]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: L::Frame) {
         self.report(space, range, Scope::Leaf, frame);
@@ -303,7 +304,7 @@ where
     /// Otherwise the flush drops only the first page of each stride.
     ///
     /// # Panics
-    /// If the batch is full. If the range is of no page: the frame would come out unflushed.
+    /// If the batch is full. If the range is empty, because the frame would come out unflushed.
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: L::Frame) {
         self.report(space, range, Scope::Tables, frame);
     }
