@@ -43,8 +43,8 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// Any entry may have changed and any page-table page may have been unlinked, as for [`Cpu::flush`] with
     /// [`Scope::Tables`]. When it returns, no later user access on any CPU uses a translation that the change took
-    /// away, and no CPU walks the unlinked tables (clauses C1, C3 and C6 of [the contract](crate#the-contract)). May
-    /// wait for other CPUs.
+    /// away. No CPU walks the unlinked tables any more (clauses C1, C3 and C6 of [the contract](crate#the-contract)).
+    /// May wait for other CPUs.
     ///
     /// As with [`Cpu::flush`], other code can't learn of the flush before it's over. Use this call if several threads
     /// change one space at the same time and more than two CPUs have it loaded. If no other task shares the flush, it

@@ -11,8 +11,8 @@ pub const CAPACITY: usize = 64;
 ///
 /// A full list must be flushed, which interrupts other CPUs. For example, unmapping 512 pages through a list of 64
 /// frames interrupts eight times as often as a single flush. [`InPlace`] has a fixed capacity. A kernel that can link
-/// frames to one another, for example through its `struct page`, implements this trait for such a chain, which is never
-/// full.
+/// frames to one another, for example through its `struct page`, implements this trait for such a chain. A chain is
+/// never full.
 ///
 /// The batch owns the list, and takes a frame out only after the flush. An implementation must keep each frame until
 /// then, and let no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing. Frames may come

@@ -245,8 +245,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// default is never. On a machine with many CPUs return for example 32, and the same number at each call. Only
     /// flushes of one range or of a whole space use shared lines.
     ///
-    /// Unless it's the default, batches of one space that finish at the same time share a full flush, if more than two
-    /// CPUs have the space loaded.
+    /// With any value but the default, batches of one space that finish at the same time share a full flush. They do so
+    /// only if more than two CPUs have the space loaded.
     #[inline]
     fn shares_lines_from(&self) -> usize {
         usize::MAX
