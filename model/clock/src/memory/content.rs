@@ -96,7 +96,8 @@ impl Runs {
 /// Returns the line and the word of an offset; `None` if no word begins there.
 #[inline]
 fn place(offset: usize) -> Option<(u8, u8)> {
-    (offset % 8 == 0).then(|| ((offset / LINE) as u8, (offset % LINE / 8) as u8))
+    let place = ((offset / LINE) as u8, (offset % LINE / 8) as u8);
+    offset.is_multiple_of(8).then_some(place)
 }
 
 impl Content {

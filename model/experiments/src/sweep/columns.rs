@@ -110,6 +110,9 @@ pub fn of(records: &[Record]) -> Vec<Column> {
     columns
 }
 
+/// Reads a duration of a kind of call.
+type Duration = fn(&CallLatency) -> f64;
+
 /// Returns the columns of each kind of call that some run made.
 fn latencies(records: &[Record]) -> Vec<Column> {
     let all = records.iter().flat_map(|run| &run.latencies);
@@ -122,7 +125,7 @@ fn latencies(records: &[Record]) -> Vec<Column> {
         };
         let counts = in_each().map(|latency| latency.map_or(0, |latency| latency.count));
         columns.push(Column::count(format!("latency.{call}.count"), counts));
-        let durations: [(_, fn(&CallLatency) -> f64); 3] = [
+        let durations: [(_, Duration); 3] = [
             ("median_ns", |latency| latency.median_ns),
             ("p99_ns", |latency| latency.p99_ns),
             ("worst_ns", |latency| latency.worst_ns),
