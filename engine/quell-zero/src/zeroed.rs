@@ -1,8 +1,8 @@
 //! Proves, by a type, that memory contains only zeros.
 //!
 //! A [`Zeroed`] is a frame that was cleared and hasn't been written since. [`Clearer::frame`](crate::Clearer::frame) or
-//! [`Pool::take`](crate::Pool::take) returns it, and the page-fault handler that maps the frame consumes it. It gives
-//! no mutable access. A handler that takes a `Zeroed<F>` can't map a dirty frame.
+//! [`Pool::take`](crate::Pool::take) returns it, and the page-fault handler that maps the frame consumes it. A
+//! `Zeroed` gives no mutable access. A handler that takes a `Zeroed<F>` can't map a dirty frame.
 
 use quell::Extent;
 
@@ -12,7 +12,7 @@ use quell::Extent;
 ///
 /// # Safety
 /// While a value exists, only its holder accesses the memory of its extent. [`Clearable::extent`] always returns the
-/// same extent, which is memory of the machine that clears it.
+/// same extent, and the [`Clear`](crate::Clear) that zeroes the extent can write to it.
 pub unsafe trait Clearable {
     /// Returns the memory that the value owns.
     fn extent(&self) -> Extent;

@@ -1,13 +1,13 @@
 //! Page-table entries, independent of their encoding on an architecture.
 //!
-//! There's one type for an entry and one for a level. Memory managers fill them in, `quell-arch` and the machines in
-//! software encode and decode them, and [`flush_needed`](crate::flush_needed) compares two of them. Each attribute that
+//! There's one type for an entry and one for a level. Memory managers make them. `quell-arch` and the simulators
+//! encode and decode them. [`flush_needed`](crate::flush_needed) compares two of them. Each attribute that
 //! hardware caches has a field here, so we miss no change of it. Bits that hardware ignores have no field, and encoding
 //! writes them as zero.
 //!
 //! We assume 4 levels of tables with 512 entries of 64 bits each (48-bit virtual addresses, 4 KB granule). x86-64,
 //! AArch64 and RISC-V Sv48 agree on that. On all three, an entry whose bit 0 is clear isn't present, and its other 63
-//! bits belong to software. This type never holds those: a manager checks bit 0 before it decodes.
+//! bits belong to software. [`Entry`] never holds these 63 bits: a manager checks bit 0 before it decodes.
 
 use crate::addr::{Frame, Page, PageSize};
 
@@ -80,7 +80,7 @@ impl Level {
         }
     }
 
-    /// Returns the first page of those that the table for `page` at this level translates.
+    /// Returns the lowest page that is translated by the same table of this level as `page`.
     #[inline]
     pub const fn base(self, page: Page) -> Page {
         match 1u64.checked_shl(9 * (self.0 as u32 + 1)) {

@@ -7,13 +7,13 @@
 //! | --- | --- | --- |
 //! | [`Inbox`], requests | initiators | its CPU |
 //! | [`Inbox`], acknowledgements | its CPU | initiators that wait |
-//! | [`CpuState`], published | its CPU, rarely; an initiator that leaves a flush to its entry into the kernel | initiators that choose targets |
+//! | [`CpuState`], published | its CPU, rarely; initiators that leave it a flush | initiators that choose targets |
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
-//! | [`Outbox`] | its CPU | its targets, for requests in shared inboxes or not inlined |
+//! | [`Outbox`] | its CPU | the targets of its CPU, for requests that do not lie in their own inboxes |
 //! | [`Group`], requests | initiators | the CPUs of a group |
 //! | [`Group`], acknowledgements | the CPUs of a group | initiators that wait |
 //! | [`RunningTag`] | its CPU, and a CPU that takes a new tag | the same |
-//! | the seat | the code that makes the engine | its CPU, and a CPU that retires a space |
+//! | the CPU's place in sets | the code that makes the engine | its CPU, and a CPU that retires a space |
 
 use crate::asid::RunningTag;
 use crate::cpu::CpuState;
@@ -61,11 +61,11 @@ pub struct PerCpu<'m, H: Hardware> {
 /// The fields that no CPU writes once the engine is made.
 #[repr(align(64))]
 struct PerCpuConfig<'m, H: Hardware> {
-    /// The CPU's place in sets, as a [`CpuBit`]. These aren't words of the protocol.
+    /// The CPU's place in sets, as a [`CpuBit`].
     seat: (AtomicUsize, AtomicU64),
     /// The number of slots.
     slots: usize,
-    /// The lent slots. Those with the indices of own slots aren't used.
+    /// The lent slots. The first [`INLINE_SLOTS`] of them aren't used: the state has its own.
     lent: &'m [Slot<H>],
 }
 
@@ -83,10 +83,10 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 
     /// Makes the state of a CPU with room for one tag per element of `slots`.
     ///
-    /// Use it for more than eight tags, with [`TagPolicy::All`](crate::TagPolicy). The state itself has the first eight
-    /// slots. So the first eight elements of `slots` count, but aren't used. If CPUs have different numbers of slots,
-    /// the engine uses the smallest number on all of them. If `slots` is empty, the engine can't be made
-    /// ([`Unsupported::NoSlots`](crate::Unsupported)).
+    /// Use it for more than eight tags, with [`TagPolicy::All`](crate::TagPolicy). The number of
+    /// elements is the number of tags. But the first eight elements aren't used: the state itself has eight slots. If CPUs
+    /// have different numbers of slots, the engine uses the smallest number on all of them. If `slots` is empty, the
+    /// engine can't be made ([`Unsupported::NoSlots`](crate::Unsupported)).
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
         Self::with(slots.len(), slots)
     }

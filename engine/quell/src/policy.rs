@@ -1,9 +1,9 @@
 //! Policies: the mechanisms that are on.
 //!
-//! You can switch off every mechanism by itself, so each run has its own reference. With all of them off the engine
-//! behaves like a simple kernel: one flush for each entry that reclaim removes, no tags, and this CPU flushes only
-//! after it has waited for the remote ones. The contract holds under every policy; a policy changes only the cost.
-//! `quell-conformance` reads and writes policies as text.
+//! You can switch off every mechanism by itself, to measure what it changes. With all of them off, the engine behaves
+//! like a simple kernel. Reclaim makes one flush for each entry that it removes, and there are no tags. The initiator
+//! flushes its own TLB only after the targets have flushed theirs. The contract holds under every policy; a policy
+//! changes only the cost. `quell-conformance` reads and writes policies as text.
 
 use core::fmt;
 
@@ -93,7 +93,8 @@ pub enum TagPolicy {
     /// Each space needs a tag *slot*. With up to eight slots on a CPU, new spaces take them over in turn. With more, a
     /// space's id selects its slot. On machines with system-wide tags any number except 0 means "on".
     Slots(u16),
-    /// As many spaces as the hardware has tags and [`PerCpu`](crate::PerCpu) has slots.
+    /// Each CPU keeps the tags of as many spaces as the hardware allows, at most one for each slot of
+    /// [`PerCpu`](crate::PerCpu).
     All,
 }
 

@@ -23,7 +23,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Makes an empty list. It isn't a constant, because a copy would fill the unused room with zeros.
+    /// Makes an empty list. This is a function, because each use of a constant would zero the whole list.
     #[inline]
     fn none() -> Self {
         Ranges {
@@ -238,10 +238,10 @@ impl Request {
 }
 
 impl Ranges {
-    /// Adds a range of base pages that follows the last one.
+    /// Adds a range of base pages that lies behind the last one.
     ///
-    /// Pages are mostly reported in ascending order. Returns `false`, and does nothing, if the range doesn't follow, or
-    /// if there would be more than `most` ranges.
+    /// Pages are mostly reported in ascending order. Returns `false`, and does nothing, if the range isn't behind
+    /// the last one, or if there would be more than `most` ranges.
     #[inline]
     pub(crate) fn follow(&mut self, range: PageRange, most: usize) -> bool {
         let room = self.packed().len() < most.min(RANGES);
@@ -301,7 +301,7 @@ pub(crate) const MAX_PACKED_STRIDES: u64 = (1 << 16) - 1;
 
 const PAGE_BITS: u32 = 45;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
-/// The position of the size of a stride: its level above base pages.
+/// The position of the bits that hold the size of a stride, as a level above base pages.
 const SIZE_SHIFT: u32 = PAGE_BITS + 16;
 
 /// Returns the page after the last one of a packed range. It may need one more bit than a page number.
