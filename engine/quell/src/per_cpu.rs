@@ -83,10 +83,10 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 
     /// Makes the state of a CPU with room for one tag per element of `slots`.
     ///
-    /// Use it for more than eight tags, with [`TagPolicy::All`](crate::TagPolicy). The number of
-    /// elements is the number of tags. But the first eight elements aren't used: the state itself has eight slots. If CPUs
-    /// have different numbers of slots, the engine uses the smallest number on all of them. If `slots` is empty, the
-    /// engine can't be made ([`Unsupported::NoSlots`](crate::Unsupported)).
+    /// Use it for more than eight tags, with [`TagPolicy::All`](crate::TagPolicy). The number of elements is the number
+    /// of tags. But the first eight elements aren't used: the state itself has eight slots. If CPUs have different
+    /// numbers of slots, the engine uses the smallest number on all of them. If `slots` is empty, the engine can't be
+    /// made ([`Unsupported::NoSlots`](crate::Unsupported)).
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
         Self::with(slots.len(), slots)
     }
