@@ -321,7 +321,10 @@ impl TryArgs {
         let turn = ProcessTurn::start(pid).ok_or_else(gone)?;
         let loaded = match load {
             Some(load) => load.run(over),
-            None => Ok(wait(self.turn)),
+            None => {
+                wait(self.turn);
+                Ok(())
+            }
         };
         let spent = turn.end().ok_or_else(gone)?;
         loaded.map(|()| spent)
