@@ -131,7 +131,8 @@ pub enum Break {
     /// The changes of [`Break::Size`], and those that make two translations contradict each other.
     ///
     /// For example: another frame or memory type, a change of the contiguous bit, or an entry that becomes global.
-    /// AArch64 needs this without FEAT_BBML1 (Arm ARM, rule RWHZWS).
+    /// AArch64 needs this (Arm ARM, rule RWHZWS). With FEAT_BBML1 or FEAT_BBML2, sizes may change directly, but a new
+    /// frame still needs it.
     Translation,
 }
 
