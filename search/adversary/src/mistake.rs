@@ -140,11 +140,8 @@ pub static WEAKENED: &[Weakened] = &[
     },
     Weakened {
         name: "VmLockTakenRelaxed",
-        what: WeakenedOperation::In(
-            "testbed/vm/src/table_lock.rs",
-            OperationKind::Modify,
-            AcqRel,
-        ),
+        // The lock passes its caller on.
+        what: WeakenedOperation::In("testbed/vm/src/frame.rs", OperationKind::Modify, AcqRel),
         mistake: "The locks of tables are taken relaxed.",
     },
 ];
