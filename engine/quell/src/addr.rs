@@ -7,7 +7,7 @@
 /// The size of a base page in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// The number of a virtual page: its address divided by 4096.
+/// Identifies a virtual page by its number: its address divided by 4096.
 ///
 /// # Examples
 ///
@@ -19,7 +19,7 @@ pub const PAGE_BYTES: u64 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Page(pub u64);
 
-/// The number of a physical frame: its address divided by 4096.
+/// Identifies a physical frame by its number: its address divided by 4096.
 ///
 /// # Examples
 ///
