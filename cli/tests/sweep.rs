@@ -251,6 +251,9 @@ fn parquet_has_what_csv_has_with_types() {
                 }
                 (Field::ULong(count), _) => cell.parse() == Ok(*count),
                 (Field::Double(value), "value" | "window_ns") => cell.parse() == Ok(*value),
+                (Field::Double(value), name) if name.starts_with("latency.") => {
+                    cell.parse() == Ok(*value)
+                }
                 (Field::Str(text), "workload" | "machine" | "policy") => cell == text,
                 (Field::Null, "error") => cell.is_empty(),
                 _ => false,

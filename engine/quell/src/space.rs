@@ -135,7 +135,8 @@ impl SpaceId {
 /// batch.finish();
 /// assert!(!space.is_in_batch());
 /// ```
-#[repr(align(64))]
+// In this order, the fields of most calls lie in the first line, where code reaches them by the shortest instructions.
+#[repr(C, align(64))]
 pub struct AddressSpace<H: Hardware> {
     /// A [`Flushes`]. Initiators write it; CPUs that load the space and later observers read it.
     flushes: H::Word,
@@ -147,11 +148,11 @@ pub struct AddressSpace<H: Hardware> {
     pub(crate) tag: SpaceTag<H::Word>,
     /// The latest numbers of shared flushes, by scope. Their tasks write this line for their batches, too.
     asked: [H::Word; 2],
-    waited: WaitedLine<H::Word>,
     id: SpaceId,
     root: Frame,
     /// The CPUs that may have the root loaded.
     loaded: AtomicCpuSet<H::Word>,
+    waited: WaitedLine<H::Word>,
 }
 
 /// Words in a line of their own, because tasks that wait read it all the time.
@@ -217,14 +218,14 @@ impl<H: Hardware> AddressSpace<H> {
             overflow: H::Word::new(0),
             tag: SpaceTag::new(),
             asked: core::array::from_fn(|_| H::Word::new(0)),
+            id,
+            root,
+            loaded: AtomicCpuSet::new(),
             waited: WaitedLine {
                 served: core::array::from_fn(|_| H::Word::new(0)),
                 #[cfg(debug_assertions)]
                 retired: core::sync::atomic::AtomicBool::new(false),
             },
-            id,
-            root,
-            loaded: AtomicCpuSet::new(),
         }
     }
 
