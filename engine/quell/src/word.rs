@@ -69,6 +69,7 @@ pub unsafe trait Word: Send + Sync + Sized {
     fn fetch_and(&self, value: u64, order: Ordering) -> u64;
     /// Raises the word to at least `value`. Returns the old value.
     #[inline]
+    #[track_caller]
     fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         let mut held = self.load(Ordering::Relaxed);
         while held < value {

@@ -74,19 +74,6 @@ unsafe impl Word for ModelWord {
     fn fetch_and(&self, value: u64, _order: Ordering) -> u64 {
         self.update(|held| held & value)
     }
-    /// Does the same as the trait's own, and passes the caller on.
-    #[inline]
-    #[track_caller]
-    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
-        let mut held = self.load(Ordering::Relaxed);
-        while held < value {
-            match self.compare_exchange(held, value, order, Ordering::Relaxed) {
-                Ok(before) => return before,
-                Err(now) => held = now,
-            }
-        }
-        held
-    }
 }
 
 impl Drop for ModelWord {
