@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use quell_experiments::jobs::Results;
+use serde::Serialize;
 
 /// The interval between checks for signals.
 const LOOK: Duration = Duration::from_millis(50);
@@ -127,4 +129,34 @@ fn said(panic: &(dyn Any + Send)) -> String {
         "the machine in software has failed: {}",
         text.unwrap_or("without a message")
     )
+}
+
+/// Makes rows of each item, one item after the other, and returns the rows as JSON. Each item is a piece.
+///
+/// # Errors
+/// Returns the exception of a signal handler or of `progress`, after the work has stopped.
+pub fn rows<I: Sync, R: Send + Serialize>(
+    py: Python<'_>,
+    progress: Option<&Bound<'_, PyAny>>,
+    items: &[I],
+    rows_of: impl Fn(&I, &mut Results) -> Vec<R> + Send,
+) -> PyResult<Vec<String>> {
+    let listeners = Listeners {
+        progress,
+        found: None,
+    };
+    let rows = watched(py, listeners, None, items.len(), move |work| {
+        let mut results = Results::default();
+        let mut rows = Vec::new();
+        for item in items {
+            if work.stop.load(Relaxed) {
+                break;
+            }
+            rows.extend(rows_of(item, &mut results));
+            work.done();
+        }
+        rows
+    })?;
+    let lines: Result<_, _> = rows.iter().map(serde_json::to_string).collect();
+    lines.map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
