@@ -69,7 +69,7 @@ pub const STEPS: &[Step] = &[
     step("format", Apart, &["cargo", "fmt", "--all", "--check"],
         "the sources are formatted"),
     step("header", Tests, &["cargo", "test", "--package", "xtask"],
-        "quell.h matches the sources"),
+        "quell.h matches the sources, and tables of measurements match docs/tables"),
     step("lints", Tests, &["cargo", "xtask", "lints"],
         "clippy reports nothing, including unit tests that `cargo test` leaves out"),
     step("rustdoc", Tests, &["cargo", "doc", "--workspace", "--no-deps", "--quiet"],
