@@ -346,7 +346,7 @@ enum quell_tagging {
 ///
 /// Each CPU counts for itself, so a sum over CPUs isn't a snapshot of one moment.
 enum quell_counter {
-    /// Flushes that a change of an entry requested.
+    /// Flushes requested because entries changed.
     QUELL_COUNTER_REQUESTED,
     /// Shootdowns that interrupted at least one CPU.
     QUELL_COUNTER_SHOOTDOWNS,
@@ -354,11 +354,11 @@ enum quell_counter {
     QUELL_COUNTER_SENT,
     /// Requests posted to a CPU for which an interrupt was already under way.
     QUELL_COUNTER_MERGED,
-    /// Targets left out because they have the space loaded lazily, or will flush when they enter the kernel.
+    /// Targets skipped because they are lazy, or will flush when they enter the kernel.
     QUELL_COUNTER_SKIPPED_LAZY,
-    /// Targets left out because they have left the space.
+    /// Targets skipped because they have left the space.
     QUELL_COUNTER_SKIPPED_LEFT,
-    /// Targets left out because they are offline.
+    /// Targets skipped because they are offline.
     QUELL_COUNTER_SKIPPED_OFFLINE,
     /// Flushes that had no target besides the initiator.
     QUELL_COUNTER_SKIPPED_NO_TARGET,
@@ -368,7 +368,7 @@ enum quell_counter {
     QUELL_COUNTER_IGNORED_GENERATION,
     /// Lazy CPUs that left their space because of a request.
     QUELL_COUNTER_EVICTED,
-    /// Requests flushed by their ranges, stride by stride.
+    /// Requests whose ranges were invalidated stride by stride.
     QUELL_COUNTER_FLUSHED_RANGES,
     /// Flushes of a whole tag.
     QUELL_COUNTER_FLUSHED_FULL,
@@ -382,7 +382,7 @@ enum quell_counter {
     QUELL_COUNTER_ESCALATED_BATCH,
     /// Waits for a target's acknowledgement.
     QUELL_COUNTER_WAITED,
-    /// Waits for a receipt only, which QUELL_COUNTER_WAITED counts too.
+    /// Waits for a receipt only. They are also counted as QUELL_COUNTER_WAITED.
     QUELL_COUNTER_WAITED_RECEIPT,
     /// Requests that a CPU served before their interrupt arrived, while it waited or in the handler of an earlier
     /// interrupt.
@@ -395,7 +395,7 @@ enum quell_counter {
     QUELL_COUNTER_SWITCHES,
     /// Switches that kept the space's TLB entries.
     QUELL_COUNTER_SWITCH_KEPT,
-    /// Switches that had to flush because the space had changed since the CPU last ran it.
+    /// Switches and returns from lazy mode that had to flush because the space had changed.
     QUELL_COUNTER_SWITCH_BEHIND,
     /// Switches that took a tag over from another space.
     QUELL_COUNTER_SWITCH_TAG_TAKEN,
@@ -405,15 +405,15 @@ enum quell_counter {
     QUELL_COUNTER_FLUSHES_DEFERRED,
     /// Batches whose flush couldn't be deferred because the ledger was full.
     QUELL_COUNTER_DEFERRALS_REFUSED,
-    /// Frames reused whose deferred flush other flushes had already made.
+    /// Reused frames whose deferred flush had already been made by other flushes.
     QUELL_COUNTER_REUSED_FREE,
     /// Deferred flushes made before a frame was reused.
     QUELL_COUNTER_FLUSHED_FOR_REUSE,
     /// Deferred flushes made before an entry or a slot was filled again.
     QUELL_COUNTER_FLUSHED_FOR_REFILL,
-    /// Deferred flushes made for a later observer that found a cleared entry.
+    /// Flushes made for a later observer that found a cleared entry.
     QUELL_COUNTER_FLUSHED_PENDING,
-    /// Deferred flushes made by a switch to a space that had one.
+    /// Deferred flushes made by a CPU that switched to the space or left lazy mode.
     QUELL_COUNTER_FLUSHED_BY_SWITCH,
     /// Deferred flushes made in the background.
     QUELL_COUNTER_FLUSHED_IN_BACKGROUND,
@@ -423,9 +423,9 @@ enum quell_counter {
     QUELL_COUNTER_CAUGHT_UP,
     /// Frames reinstated for the page that they belonged to.
     QUELL_COUNTER_REINSTATED,
-    /// Targets left out because they are virtual CPUs that aren't running.
+    /// Targets skipped because they are virtual CPUs that aren't running.
     QUELL_COUNTER_SKIPPED_NOT_RUNNING,
-    /// Full flushes that another task made for this one.
+    /// Full flushes that a task shared instead of making its own.
     QUELL_COUNTER_COALESCED,
 };
 

@@ -16,7 +16,7 @@ pub const QUELL_COUNTERS: usize = 40;
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_counter {
-    /// Flushes that a change of an entry requested.
+    /// Flushes requested because entries changed.
     Requested,
     /// Shootdowns that interrupted at least one CPU.
     Shootdowns,
@@ -24,11 +24,11 @@ pub enum quell_counter {
     Sent,
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged,
-    /// Targets left out because they have the space loaded lazily, or will flush when they enter the kernel.
+    /// Targets skipped because they are lazy, or will flush when they enter the kernel.
     SkippedLazy,
-    /// Targets left out because they have left the space.
+    /// Targets skipped because they have left the space.
     SkippedLeft,
-    /// Targets left out because they are offline.
+    /// Targets skipped because they are offline.
     SkippedOffline,
     /// Flushes that had no target besides the initiator.
     SkippedNoTarget,
@@ -38,7 +38,7 @@ pub enum quell_counter {
     IgnoredGeneration,
     /// Lazy CPUs that left their space because of a request.
     Evicted,
-    /// Requests flushed by their ranges, stride by stride.
+    /// Requests whose ranges were invalidated stride by stride.
     FlushedRanges,
     /// Flushes of a whole tag.
     FlushedFull,
@@ -52,7 +52,7 @@ pub enum quell_counter {
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,
-    /// Waits for a receipt only, which QUELL_COUNTER_WAITED counts too.
+    /// Waits for a receipt only. They are also counted as QUELL_COUNTER_WAITED.
     WaitedReceipt,
     /// Requests that a CPU served before their interrupt arrived, while it waited or in the handler of an earlier
     /// interrupt.
@@ -65,7 +65,7 @@ pub enum quell_counter {
     Switches,
     /// Switches that kept the space's TLB entries.
     SwitchKept,
-    /// Switches that had to flush because the space had changed since the CPU last ran it.
+    /// Switches and returns from lazy mode that had to flush because the space had changed.
     SwitchBehind,
     /// Switches that took a tag over from another space.
     SwitchTagTaken,
@@ -75,15 +75,15 @@ pub enum quell_counter {
     FlushesDeferred,
     /// Batches whose flush couldn't be deferred because the ledger was full.
     DeferralsRefused,
-    /// Frames reused whose deferred flush other flushes had already made.
+    /// Reused frames whose deferred flush had already been made by other flushes.
     ReusedFree,
     /// Deferred flushes made before a frame was reused.
     FlushedForReuse,
     /// Deferred flushes made before an entry or a slot was filled again.
     FlushedForRefill,
-    /// Deferred flushes made for a later observer that found a cleared entry.
+    /// Flushes made for a later observer that found a cleared entry.
     FlushedPending,
-    /// Deferred flushes made by a switch to a space that had one.
+    /// Deferred flushes made by a CPU that switched to the space or left lazy mode.
     FlushedBySwitch,
     /// Deferred flushes made in the background.
     FlushedInBackground,
@@ -93,9 +93,9 @@ pub enum quell_counter {
     CaughtUp,
     /// Frames reinstated for the page that they belonged to.
     Reinstated,
-    /// Targets left out because they are virtual CPUs that aren't running.
+    /// Targets skipped because they are virtual CPUs that aren't running.
     SkippedNotRunning,
-    /// Full flushes that another task made for this one.
+    /// Full flushes that a task shared instead of making its own.
     Coalesced,
 }
 

@@ -32,7 +32,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Flushes that a change of an entry asked for.
+    /// Flushes requested because entries changed.
     Requested = "requested",
     /// Shootdowns that interrupted at least one CPU.
     Shootdowns = "shootdowns",
@@ -40,21 +40,21 @@ counters! {
     Sent = "sent",
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged = "merged",
-    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
+    /// Targets skipped because they are lazy, or will flush when they enter the kernel.
     SkippedLazy = "skipped_lazy",
-    /// Targets left out because they have left the space.
+    /// Targets skipped because they have left the space.
     SkippedLeft = "skipped_left",
-    /// Targets left out because they are offline.
+    /// Targets skipped because they are offline.
     SkippedOffline = "skipped_offline",
-    /// Flushes that had no other target.
+    /// Flushes that had no target besides the initiator.
     SkippedNoTarget = "skipped_no_target",
     /// Requests taken for a space that the CPU no longer runs.
     IgnoredOtherSpace = "ignored_other_space",
-    /// Requests taken that an earlier flush had already covered.
+    /// Requests taken although an earlier flush had already covered them.
     IgnoredGeneration = "ignored_generation",
     /// Lazy CPUs that left their space because of a request.
     Evicted = "evicted",
-    /// Requests flushed by their ranges, stride by stride.
+    /// Requests whose ranges were invalidated stride by stride.
     FlushedRanges = "flushed_ranges",
     /// Flushes of a whole tag.
     FlushedFull = "flushed_full",
@@ -62,15 +62,15 @@ counters! {
     EscalatedLength = "escalated_length",
     /// Requests that became a flush of a whole tag because two initiators met at a target.
     EscalatedContention = "escalated_contention",
-    /// Requests that became a flush of a whole tag because the target had missed one.
+    /// Requests that became a flush of a whole tag because the target had missed an earlier request.
     EscalatedGap = "escalated_gap",
-    /// Changes that no batch counts, because a batch has too many spaces or a space too many batches.
+    /// Changes that fit into no batch: it had too many spaces, or the space too many batches.
     EscalatedBatch = "escalated_batch",
     /// Waits for a target's acknowledgement.
     Waited = "waited",
-    /// Of these, waits for a receipt only.
+    /// Waits for a receipt only. They are also counted as `waited`.
     WaitedReceipt = "waited_receipt",
-    /// Requests served before their interrupt arrived: in a wait, or when the handler looked again.
+    /// Requests served before their interrupt arrived: in a wait, or by an earlier interrupt.
     ServedEarly = "served_early",
     /// Broadcast invalidations sent.
     Broadcasts = "broadcasts",
@@ -78,9 +78,9 @@ counters! {
     Barriers = "barriers",
     /// Context switches.
     Switches = "switches",
-    /// Switches that kept the space's entries.
+    /// Switches that kept the space's TLB entries.
     SwitchKept = "switch_kept",
-    /// Switches that had to flush because the space changed meanwhile.
+    /// Switches and returns from lazy mode that had to flush because the space had changed.
     SwitchBehind = "switch_behind",
     /// Switches that took a tag over from another space.
     SwitchTagTaken = "switch_tag_taken",
@@ -90,7 +90,7 @@ counters! {
     FlushesDeferred = "flushes_deferred",
     /// Batches whose flush could not be deferred because the ledger was full.
     DeferralsRefused = "deferrals_refused",
-    /// Frames reused whose deferred flush other flushes had already made.
+    /// Reused frames whose deferred flush had already been made by other flushes.
     ReusedFree = "reused_free",
     /// Deferred flushes made before a frame was reused.
     FlushedForReuse = "flushed_for_reuse",
@@ -98,19 +98,19 @@ counters! {
     FlushedForRefill = "flushed_for_refill",
     /// Flushes made for a later observer that found a cleared entry.
     FlushedPending = "flushed_pending",
-    /// Deferred flushes made by a switch to a space that had one.
+    /// Deferred flushes made by a CPU that switched to the space or left lazy mode.
     FlushedBySwitch = "flushed_by_switch",
     /// Deferred flushes made in the background.
     FlushedInBackground = "flushed_in_background",
     /// CPUs that had already flushed when a deferred flush was made.
     FoundFlushed = "found_flushed",
-    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator sent it a request.
     CaughtUp = "caught_up",
     /// Frames reinstated for the page that they belonged to.
     Reinstated = "reinstated",
-    /// Targets left out because they are virtual CPUs that are not running.
+    /// Targets skipped because they are virtual CPUs that are not running.
     SkippedNotRunning = "skipped_not_running",
-    /// Full flushes that another task made for this one.
+    /// Full flushes that a task shared instead of making its own.
     Coalesced = "coalesced",
 }
 

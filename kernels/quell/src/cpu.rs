@@ -64,15 +64,15 @@ counters! {
     local_tags,
     /// Invalidations of everything on only this CPU.
     local_all,
-    /// The number of these three that were done in a shootdown interrupt, for another CPU.
+    /// Local invalidations made for another CPU, in a shootdown interrupt.
     remote_invalidations,
     /// Broadcast invalidations sent, one per instruction.
     broadcasts,
     /// Waits for the completion of broadcasts.
     completions,
-    /// Roots loaded while keeping the entries of their tag.
+    /// Root loads that kept the TLB entries of the tag.
     loads_kept,
-    /// Roots loaded while dropping the entries of their tag.
+    /// Root loads that dropped the TLB entries of the tag.
     loads_flushed,
     /// User roots unloaded in favour of the kernel's own root.
     unloads,

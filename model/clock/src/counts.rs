@@ -33,9 +33,9 @@ counts! {
     accesses,
     /// Accesses that missed the first-level TLB.
     tlb_first_misses,
-    /// Accesses that missed both levels.
+    /// Accesses that missed both levels of the TLB.
     tlb_misses,
-    /// Those of them that store.
+    /// Stores that missed both levels of the TLB.
     tlb_store_misses,
     /// Walks of the page tables: misses, and stores through clean or read-only entries.
     walks,
@@ -49,15 +49,15 @@ counts! {
     calls,
     /// Interrupts sent, one for each target.
     interrupts_sent,
-    /// Interrupts taken; several may have been sent meanwhile.
+    /// Interrupts taken. One may answer several that were sent.
     interrupts_taken,
     /// Non-maskable interrupts taken.
     nmis,
-    /// Pages invalidated here, one by one.
+    /// Pages invalidated one by one on this CPU.
     invalidated_pages,
-    /// Tags invalidated here as a whole, root loads that flush included.
+    /// Whole tags invalidated on this CPU, including by root loads that flush.
     invalidated_tags,
-    /// Invalidations of everything here.
+    /// Invalidations of everything on this CPU.
     invalidated_all,
     /// Invalidations broadcast by this CPU.
     broadcasts,
@@ -71,7 +71,7 @@ counts! {
     words,
     /// Cache lines taken from other cores.
     transfers,
-    /// Turns of waiting loops.
+    /// Iterations of wait loops.
     relaxes,
     /// Bytes zeroed.
     zeroed,

@@ -49,7 +49,7 @@ happenings! {
     Spurious = "spurious",
     /// A root was freed.
     SpaceRetired = "space_retired",
-    /// Memory was given out as zeroed.
+    /// Memory was handed out as zeroed.
     Zeroed = "zeroed",
     /// A load through a stale translation was compared with the page's content.
     Compared = "compared",
