@@ -45,9 +45,9 @@ boundary! {
     BasePagesInLargeStrides,
     /// A large page is invalidated as if it were a base page.
     LargePageAsBasePage,
-    /// The flush does not reach the walker caches although page-table pages were freed (family d).
+    /// A flush does not reach the walker caches although page-table pages were freed (family d).
     TablesFlushedAsLeaf,
-    /// An invalidation of all entries is not made.
+    /// Invalidations of all entries are omitted.
     AllStaysCached,
     /// Ranges are broadcast, but a whole tag is invalidated only on the initiator's CPU (bug 35).
     WholeTagStaysLocal,
@@ -59,13 +59,13 @@ boundary! {
     RootKeepsEntries,
     /// A CPU that leaves its root keeps it loaded (C6).
     RootStaysLoaded,
-    /// The barrier that makes table stores visible to walkers is left out (bug 16).
+    /// The barrier that makes table stores visible to walkers is omitted (bug 16).
     FenceLeftOut,
     /// A CPU does not drop the instructions that it has fetched.
     FetchedTextStays,
     /// The machine claims that a hypervisor will flush a virtual CPU before it runs again, but none does.
     ReentryUnflushed,
-    /// A CPU answers, but the code that polls the flush in flight is not notified (C7).
+    /// A target answers, but the code that polls the flush in flight is not notified (C7).
     AnswerUnheard,
     /// The manager gets another architecture's TLB rules, which don't require break before make.
     RulesOfAnother,

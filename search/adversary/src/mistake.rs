@@ -126,23 +126,23 @@ pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "SpaceAnnouncesLate",
         what: WeakenedOperation::In("engine/quell/src/space.rs", OperationKind::Modify, SeqCst),
-        mistake: "Generations, batches and CPUs that enter a space are counted without ordering.",
+        mistake: "The counts of a space's generations, batches and loaded CPUs are changed without ordering.",
     },
     Weakened {
         name: "LedgerReadRelaxed",
         what: WeakenedOperation::In("engine/quell/src/ledger.rs", OperationKind::Load, Acquire),
-        mistake: "The flush clock, and whether deferred flushes were made, are read relaxed.",
+        mistake: "The flush clock and the record of the deferred flushes already made are read relaxed.",
     },
     Weakened {
         name: "TagLockTakenRelaxed",
         what: WeakenedOperation::In("engine/quell/src/asid.rs", OperationKind::Modify, Acquire),
-        mistake: "The lock of the system-wide tags is taken relaxed.",
+        mistake: "The lock of the system-wide tags is acquired with a relaxed operation.",
     },
     Weakened {
         name: "VmLockTakenRelaxed",
         // The lock passes its caller on.
         what: WeakenedOperation::In("testbed/vm/src/frame.rs", OperationKind::Modify, AcqRel),
-        mistake: "The locks of tables are taken relaxed.",
+        mistake: "The locks of tables are acquired with relaxed operations.",
     },
 ];
 
