@@ -257,7 +257,7 @@ impl BareKernel<'_> {
             return;
         }
         self.hw
-            .say(|| format!("begins to unmap({space}, {page:#x})"));
+            .say(|| format!("starts to unmap({space}, {page:#x})"));
         let mut batch = self.engine.batch(Purpose::Call);
         self.report_unmapped(space, page, &mut batch);
         self.nested(space, page + 1, pages - 1);
@@ -466,7 +466,7 @@ impl BareKernel<'_> {
     pub fn must_read(&self, space: usize, page: u64, value: Option<u64>) {
         context::point(Op::Note);
         self.hw
-            .say(|| format!("page {page:#x} of {space} says {value:?} from now on"));
+            .say(|| format!("page {page:#x} of {space} must now contain {value:?}"));
         context::with(|core| core.oracle.must_read(root_of(space).0 as u32, page, value));
     }
 
@@ -504,7 +504,7 @@ impl BareKernel<'_> {
 
     /// Retires a space, and reports its root as freed.
     pub fn retire(&self, space: usize) {
-        self.hw.say(|| format!("space {space} dies"));
+        self.hw.say(|| format!("retires space {space}"));
         self.engine.retire(&self.spaces[space]);
         self.hw.note(Event::SpaceRetired {
             root: root_of(space),

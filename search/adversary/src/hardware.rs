@@ -189,7 +189,7 @@ unsafe impl Hardware for Adversary {
     fn synchronize_text(&self) {
         point(Op::Invalidate);
         on_machine(|core, me| {
-            core.say(me, || "drops what it has fetched".into());
+            core.say(me, || "drops fetched instructions".into());
             core.synchronize_text(me);
         });
     }
@@ -205,7 +205,9 @@ unsafe impl Hardware for Adversary {
         }
         point(Op::Barrier);
         on_machine(|core, me| {
-            core.say(me, || format!("leaves CPU {cpu} to the hypervisor"));
+            core.say(me, || {
+                format!("leaves the flush of CPU {cpu} to the hypervisor")
+            });
             core.flush_on_reentry(cpu);
         });
         true

@@ -91,26 +91,26 @@ impl MachineKind {
         ARM,
         MachineKind {
             name: "arm-asid16",
-            about: "AArch64 with the wider ASIDs of two: rollovers are rarer",
+            about: "AArch64 with wider ASIDs than arm-asid8: rollovers are rarer",
             tags: Tags::Global(1),
             ..ARM
         },
         MachineKind {
             name: "arm-reordering",
-            about: "AArch64 whose loads overtake each other and whose stores wait without bound",
+            about: "AArch64 whose loads overtake each other and whose stores may wait without limit",
             reorders: true,
             ..ARM
         },
         RISCV,
         MachineKind {
             name: "riscv-svinval",
-            about: "RISC-V with Svinval: a range is invalidated in pieces, complete at its end",
+            about: "RISC-V with Svinval: a range is invalidated in pieces, which are complete only at the end",
             pieces: true,
             ..RISCV
         },
         MachineKind {
             name: "riscv-reordering",
-            about: "RISC-V whose loads overtake each other and whose stores wait without bound",
+            about: "RISC-V whose loads overtake each other and whose stores may wait without limit",
             reorders: true,
             ..RISCV
         },
@@ -122,13 +122,13 @@ impl MachineKind {
         },
         MachineKind {
             name: "x86-many",
-            about: "x86-64 with two PCIDs per CPU, whose CPUs share lines as those of large machines do",
+            about: "x86-64 with two PCIDs per CPU, and inboxes that targets share, as on large machines",
             shares_lines_from: 1,
             ..X86
         },
         MachineKind {
             name: "riscv-many",
-            about: "RISC-V like riscv-reordering, whose harts share lines as those of large machines do",
+            about: "RISC-V like riscv-reordering, with inboxes that targets share, as on large machines",
             reorders: true,
             shares_lines_from: 1,
             ..RISCV
@@ -140,7 +140,7 @@ impl MachineKind {
     /// They have their own test (`tests/to_come.rs`), and a search that names one runs on it.
     pub const TO_COME: &'static [MachineKind] = &[MachineKind {
         name: "arm-local",
-        about: "AArch64 that broadcasts nothing, with ASIDs of each CPU's own",
+        about: "AArch64 that broadcasts nothing, with per-CPU ASIDs",
         tags: Tags::PerCpu(2),
         ..ARM
     }];
@@ -242,7 +242,7 @@ const ARM: MachineKind = MachineKind {
 const RISCV: MachineKind = MachineKind {
     isolated: false,
     name: "riscv",
-    about: "RISC-V with ASIDs of each hart's own and weakly ordered stores",
+    about: "RISC-V with per-hart ASIDs and weakly ordered stores",
     tags: Tags::PerCpu(2),
     stores: Stores::Unordered,
     reorders: false,

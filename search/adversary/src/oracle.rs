@@ -218,7 +218,7 @@ impl Oracle {
         };
         if used.root != root {
             let account = format!(
-                "a {kind} under root {root:#x} went through a translation of root {:#x}",
+                "a {kind} under root {root:#x} used a translation of root {:#x}",
                 used.root
             );
             return violation(Clause::C5, None, account);
@@ -226,7 +226,7 @@ impl Oracle {
         let own = self.frame(root);
         if own.allocated > used.written {
             let account = format!(
-                "a {kind} under root {root:#x} went through a translation of an earlier root there"
+                "a {kind} under root {root:#x} used a translation of an earlier root in that frame"
             );
             return violation(Clause::C5, Some(own.allocated_by), account);
         }

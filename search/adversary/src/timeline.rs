@@ -49,13 +49,13 @@ pub(crate) fn lines(entries: &[Entry], names: &WordNames<'_>) -> Vec<Line> {
                 Op::Store(word, order) => format!("store {} ({order:?})", name(word)),
                 Op::Modify(word, order) => format!("modify {} ({order:?})", name(word)),
                 Op::Touch { place, writes } => {
-                    let how = if writes { "change" } else { "look at" };
-                    format!("{how} what is shared at {place:#x}")
+                    let how = if writes { "write" } else { "read" };
+                    format!("{how} shared state at {place:#x}")
                 }
                 Op::Fence => "fence".into(),
                 Op::Barrier => "barrier: table writes reach walkers".into(),
                 Op::Complete => "barrier: own broadcasts complete".into(),
-                Op::Relax => "wait: look again".into(),
+                Op::Relax => "wait: poll again".into(),
                 Op::Invalidate => "invalidate".into(),
                 Op::Root => "root register".into(),
                 Op::Broadcast => "broadcast an invalidation".into(),
@@ -77,7 +77,7 @@ pub(crate) fn lines(entries: &[Entry], names: &WordNames<'_>) -> Vec<Line> {
                 let more = match entry.what {
                     RunEvent::Read(value) => format!(" -> {value:#x}"),
                     RunEvent::Wrote(value) => format!(" = {value:#x}"),
-                    _ => ", satisfied early".into(),
+                    _ => ", executed early".into(),
                 };
                 if let Some(last) = lines.last_mut()
                     && last.cpu.index() == entry.cpu

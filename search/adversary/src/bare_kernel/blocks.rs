@@ -24,7 +24,7 @@ impl BareKernel<'_> {
     /// Unmaps one page of a block and keeps the others as single pages. Returns the page's frame.
     pub fn unmap_from_block(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
-            .say(|| format!("unmap({space}, {page:#x}), one of a block"));
+            .say(|| format!("unmap({space}, {page:#x}), one page of a block"));
         let one = PageRange::base(Page(page), 1);
         self.lock(space);
         // A TLB may fill every page of the block from any remaining entry. So we clear and flush all entries, then
@@ -51,7 +51,7 @@ impl BareKernel<'_> {
     /// Unmaps the block that begins with `page`, and gives its frames to new owners.
     pub fn unmap_block(&self, space: usize, page: u64) {
         self.hw
-            .say(|| format!("unmap({space}, {page:#x}), a block"));
+            .say(|| format!("unmap({space}, {page:#x}), a whole block"));
         let block = block_of(page);
         self.lock(space);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);

@@ -27,7 +27,7 @@ impl<'m> BareKernel<'m> {
     /// Each page is unmapped under its lock. The frames get new owners.
     pub fn reclaim_crowded(&self, first: usize, space: usize, pages: &[u64]) {
         self.hw
-            .say(|| format!("reclaim pages {pages:x?} of {space}, behind {first}"));
+            .say(|| format!("reclaim pages {pages:x?} of {space}, in a batch full of {first}"));
         let mut batch = self.crowded(first);
         for &page in pages {
             self.reclaim_into(&mut batch, space, page);
@@ -42,7 +42,7 @@ impl<'m> BareKernel<'m> {
     /// entries may be cleared meanwhile, as in a kernel with a lock for each table.
     pub fn unmap_cleared(&self, space: usize, page: u64) {
         self.hw
-            .say(|| format!("unmap({space}, {page:#x}), cleared"));
+            .say(|| format!("unmap({space}, {page:#x}), if its entry is cleared"));
         self.lock(space);
         let cleared = self.entry(space, page).load(Relaxed) == 0;
         self.unlock(space);
@@ -74,7 +74,7 @@ impl<'m> BareKernel<'m> {
     /// CPU has ended it.
     pub fn lend_batch(&self, first: usize, space: usize, page: u64) {
         self.hw.say(|| {
-            format!("reclaim page {page:#x} of {space}, behind {first}, and lend the batch")
+            format!("reclaim page {page:#x} of {space}, in a batch full of {first}, and lend it")
         });
         let mut batch = self.crowded(first);
         self.reclaim_into(&mut batch, space, page);
@@ -106,8 +106,9 @@ impl<'m> BareKernel<'m> {
     ///
     /// Afterwards it unmaps page 0 in the same batch, which is a smaller change.
     pub fn free_table_crowded(&self, first: usize, space: usize, page: u64) {
-        self.hw
-            .say(|| format!("frees the leaf table of {page:#x} of {space}, behind {first}"));
+        self.hw.say(|| {
+            format!("frees the leaf table of {page:#x} of {space}, in a batch full of {first}")
+        });
         let mut batch = self.crowded(first);
         self.lock(space);
         let table = leaf_of(space, page);
@@ -129,7 +130,7 @@ impl<'m> BareKernel<'m> {
     /// The frames get new owners.
     pub fn unmap_own_crowded(&self, first: usize, pages: &[u64]) {
         self.hw
-            .say(|| format!("unmap own {pages:x?}, behind {first}"));
+            .say(|| format!("unmap kernel pages {pages:x?}, in a batch full of {first}"));
         let mut batch = self.crowded(first);
         for &page in pages {
             self.lock_own();

@@ -36,7 +36,7 @@ impl BareKernel<'_> {
     /// Unmaps a page like [`BareKernel::unmap`], but flushes without a batch, after it has dropped the lock.
     pub fn unmap_at_once(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
-            .say(|| format!("unmap({space}, {page:#x}), at once"));
+            .say(|| format!("unmap({space}, {page:#x}), without a batch"));
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let frame = self.clear(space, page);
@@ -53,7 +53,7 @@ impl BareKernel<'_> {
     /// Several CPUs that do so at the same time share one flush (a coalesced flush).
     pub fn unmap_coalesced(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
-            .say(|| format!("unmap({space}, {page:#x}), with others"));
+            .say(|| format!("unmap({space}, {page:#x}), with a coalesced flush"));
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let frame = self.clear(space, page);
@@ -65,7 +65,7 @@ impl BareKernel<'_> {
 
     /// Flushes a space, or shares a flush of it.
     pub fn flush_coalesced(&self, space: usize) {
-        self.hw.say(|| format!("flush({space}), with others"));
+        self.hw.say(|| format!("flush({space}), coalesced"));
         self.engine.this_cpu().flush_coalesced(&self.spaces[space]);
     }
 
@@ -74,7 +74,7 @@ impl BareKernel<'_> {
     /// It starts the flush, and polls it whenever a target has answered.
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
-            .say(|| format!("begins to unmap({space}, {page:#x})"));
+            .say(|| format!("starts to unmap({space}, {page:#x})"));
         let mut batch = self.engine.batch(Purpose::Call);
         self.report_unmapped(space, page, &mut batch);
         let mut flight = batch.start();

@@ -114,7 +114,7 @@ impl BareKernel<'_> {
 
     /// Unmaps a page of the kernel's half for a given purpose. Returns its frame.
     pub fn unmap_own_for(&self, purpose: Purpose, page: u64) -> Option<Frame> {
-        self.hw.say(|| format!("unmap own {page:#x}"));
+        self.hw.say(|| format!("unmap kernel page {page:#x}"));
         let mut frame = None;
         self.clear_own(page, purpose, |batch| frame = batch.finish().next());
         self.hw.note(Event::ReturnedUnmap {
@@ -129,7 +129,8 @@ impl BareKernel<'_> {
     /// The flush is deferred if the policy allows it. Returns the frame, and the [`Stamp`] that identifies the deferred
     /// flush. That flush must be made before the address is reused.
     pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
-        self.hw.say(|| format!("unmap own {page:#x} lazily"));
+        self.hw
+            .say(|| format!("unmap kernel page {page:#x} lazily"));
         let mut taken = (None, None);
         self.clear_own(page, Purpose::Lazy, |batch| {
             let outcome = batch.finish_deferred();
@@ -159,9 +160,8 @@ impl BareKernel<'_> {
     /// No CPU uses the page of the kernel's half any more. The flush is deferred if engine and policy allow it. Returns
     /// the frames, which may have a deferred flush.
     pub fn reclaim_with_own_lazily(&self, space: usize, page: u64, own: u64) -> Vec<Frame> {
-        self.hw.say(|| {
-            format!("reclaim page {page:#x} of {space} and unmap own {own:#x} lazily, together")
-        });
+        self.hw
+            .say(|| format!("reclaim page {page:#x} of {space} and kernel page {own:#x} lazily"));
         self.lock(space);
         self.lock_own();
         let mut batch = self.engine.batch(Purpose::Lazy);
@@ -195,7 +195,7 @@ impl BareKernel<'_> {
 
     /// Maps another frame at an address of the kernel's half that was unmapped lazily.
     pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
-        self.hw.say(|| format!("own {page:#x} is used again"));
+        self.hw.say(|| format!("reuses kernel page {page:#x}"));
         if let Some(stamp) = stamp {
             self.engine.flush_until(stamp);
         }
@@ -227,7 +227,8 @@ impl BareKernel<'_> {
 
     /// Replaces the kernel's text at this page, and synchronizes every CPU.
     pub fn replace_text(&self, page: u64, value: u64) {
-        self.hw.say(|| format!("the text of {page:#x} changes"));
+        self.hw
+            .say(|| format!("replaces the text of page {page:#x}"));
         let frame = Frame(self.own_entry(page).load(Relaxed) >> 12);
         context::point(Op::Note);
         context::with(|core| core.change_text(page, false));
@@ -242,7 +243,8 @@ impl BareKernel<'_> {
     ///
     /// Returns the page's frame. Other CPUs may receive both requests as one.
     pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) -> Option<Frame> {
-        self.hw.say(|| format!("begins to unmap own {page:#x}"));
+        self.hw
+            .say(|| format!("starts to unmap kernel page {page:#x}"));
         let mut frame = None;
         self.clear_own(page, Purpose::Call, |batch| {
             let flight = batch.start();

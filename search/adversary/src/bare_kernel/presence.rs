@@ -7,7 +7,7 @@ use quell::Hardware;
 impl BareKernel<'_> {
     /// Makes this CPU run a space again that it has kept loaded lazily. If it has left the space, loads it.
     pub fn resume(&self, space: usize) {
-        self.hw.say(|| format!("comes back to space {space}"));
+        self.hw.say(|| format!("returns to space {space}"));
         if !self.engine.this_cpu().resume(&self.spaces[space]) {
             self.switch(space);
         }

@@ -87,7 +87,7 @@ impl BareKernel<'_> {
     /// It still counts as mapped in the other space, because the frame no longer has a deferred flush.
     pub fn reclaim_reinstated(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
         self.hw
-            .say(|| format!("reclaim page {page:#x} of {mapped}, and what is left in {left}"));
+            .say(|| format!("reclaim page {page:#x} of {mapped}, and its old entry in {left}"));
         let mut batch = self.engine.batch(Purpose::Reclaim);
         let range = PageRange::base(Page(page), 1);
         self.lock(mapped);

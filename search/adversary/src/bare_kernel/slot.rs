@@ -17,7 +17,7 @@ impl BareKernel<'_> {
     /// Removes a clean page from its space and from its file, drops all locks, and then defers the flush.
     pub fn reclaim_then_defer(&self, space: usize, page: u64) {
         self.hw
-            .say(|| format!("reclaim page {page:#x} of {space}, to be deferred"));
+            .say(|| format!("reclaim page {page:#x} of {space}, then defer the flush"));
         let mut batch = self.engine.batch(Purpose::Lazy);
         self.lock(space);
         let frame = self.clear(space, page);

@@ -149,7 +149,7 @@ impl Core {
             Some((cpu, page))
         });
         if let Some((cpu, page)) = holder {
-            let account = "a CPU may load, by speculation, from a frame that bears no such load";
+            let account = "a CPU may still load speculatively from a withdrawn frame";
             self.fail(
                 Violation::new(Clause::C1, account)
                     .by(CpuId(cpu as u16))
@@ -356,7 +356,8 @@ impl Core {
     fn check_fetched(&mut self, me: usize, page: u64) {
         let old = self.text_is_old(me);
         if old && self.text.is_some_and(|text| text.done && text.page == page) {
-            let account = "an instruction was executed that was fetched before the text changed";
+            let account =
+                "a CPU executed an instruction that it had fetched before the text changed";
             self.fail(
                 Violation::new(Clause::C4, account)
                     .by(CpuId(me as u16))
@@ -412,7 +413,7 @@ impl Core {
         } else {
             (Clause::C4, "content")
         };
-        let account = format!("a page was mapped before its {what} could be seen");
+        let account = format!("a page was mapped before its {what} became visible");
         self.fail(
             Violation::new(clause, account)
                 .by(CpuId(me as u16))
@@ -449,7 +450,7 @@ impl Core {
             self.fail(
                 Violation::new(
                     Clause::C4,
-                    format!("a load returned {value:#x}, the mapping says {expected:#x}"),
+                    format!("a load returned {value:#x}, but the page contains {expected:#x}"),
                 )
                 .by(CpuId(me as u16))
                 .in_frame(Frame(used.frame.into()))

@@ -396,7 +396,7 @@ impl Core {
         let other = (0..self.count).find(|&other| {
             other != cpu && self.cpus[other].interrupt && !self.cpus[other].interrupts_on
         });
-        let account = "waits for ever: no CPU can do anything";
+        let account = "waits forever: no CPU can take a step";
         let mut violation = Violation::new(Clause::C7, account).by(CpuId(cpu as u16));
         violation.other = other.map(|other| CpuId(other as u16));
         self.fail(violation);

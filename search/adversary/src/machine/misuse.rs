@@ -95,7 +95,7 @@ impl Core {
         if let Some(tag) = named(what).filter(|&tag| tag != loaded) {
             self.misuse(
                 me,
-                format!("invalidates tag {tag} while {loaded} is loaded"),
+                format!("invalidates tag {tag} while tag {loaded} is loaded"),
             );
         }
     }

@@ -33,7 +33,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // Two initiators interrupt CPU 2: one has unmapped a page of a program, the other a page of the kernel.
     Scenario::engine("own-meets-user")
-        .about("a request for kernel mappings is merged with one for a program's")
+        .about("a request for kernel mappings is merged with one for user mappings")
         .finds(&["KernelLostInMerge"])
         .must(Every, &[Machine(KernelAccess)])
         .must(OwnLines, &[Engine(Merged)])
@@ -330,7 +330,9 @@ pub(super) const ALL: &[Scenario] = &[
     // get new owners. CPU 1 runs that program undisturbed. The flush of the kernel's mapping may wait until CPU 1
     // enters the kernel, but that of the program's page may not.
     Scenario::engine("own-mixed-deferral")
-        .about("one batch for kernel pages and an undisturbed program's may defer its flush")
+        .about(
+            "one batch for pages of the kernel and of an undisturbed program may defer its flush",
+        )
         .finds(&["MixedFlushDeferred"])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| {
@@ -378,7 +380,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 runs three spaces under two tags, and two more for user mode.
     Scenario::engine("isolated-tag")
-        .about("a tag is lent to another space, in user mode too")
+        .about("another space takes over a tag, in user mode too")
         .finds(&["UserHalfOutlivesTag"])
         .must(Every, &[Engine(SwitchTagTaken)])
         .on(Isolated)

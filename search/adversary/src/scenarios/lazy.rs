@@ -123,7 +123,7 @@ pub(super) const ALL: &[Scenario] = &[
     // the program. The batch that cleared the entry may be outstanding, or may have deferred its flush, or may be
     // between the two.
     Scenario::engine("lazy-late-unmap")
-        .about("a call finds an entry whose flush is being deferred without the table's lock")
+        .about("a call finds an entry whose flush is deferred after the table's lock was dropped")
         .bugs(&["3", "19"])
         .finds(&["FlushPendingSkipped", "PendingEndsBeforeDeferred"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedPending)])
@@ -179,7 +179,7 @@ pub(super) const ALL: &[Scenario] = &[
     // runs the other space, where the page wasn't mapped again. Its stale entry is still in use, but reinstating the
     // frame has cleared the deferred flush. So the kernel must still treat that place as a mapping of the frame.
     Scenario::engine("lazy-reinstate-one")
-        .about("a frame that was mapped again at only one of its places is reclaimed")
+        .about("a frame that was reinstated in only one of its spaces is reclaimed")
         .finds(&["VmIgnoresMarker"])
         .must(
             Every,
@@ -219,7 +219,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 is idle while CPU 0 unmaps a page lazily and reuses the frame. CPU 1 returns.
     Scenario::engine("lazy-idle")
-        .about("a lazy CPU comes back to a space with a deferred flush")
+        .about("a lazy CPU returns to a space with a deferred flush")
         .must(Every, &[Engine(FlushesDeferred)])
         .must(Interrupts, &[Engine(FlushedBySwitch)])
         .must(Every, &[Machine(Reusable)])
@@ -232,7 +232,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 flushes for another reason while CPU 0 defers a flush. CPU 1's flush may or may not cover it.
     Scenario::engine("lazy-stranger")
-        .about("another CPU's flush may make a deferred flush")
+        .about("another CPU's flush may already cover a deferred flush")
         .finds(&["ClockReadAfterFlush"])
         .must(Every, &[Engine(FlushesDeferred)])
         .must(Interrupts, &[Engine(FoundFlushed)])
@@ -247,7 +247,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 makes a flush in the background that CPU 0 is just deferring, reuses the frame, and signals CPU 0. CPU 0
     // still holds the translation unless it was interrupted.
     Scenario::engine("lazy-background")
-        .about("a flush is made in the background while it is being deferred")
+        .about("a flush is made in the background while another CPU defers it")
         .finds(&["LedgerReadRelaxed"])
         .must(
             Every,

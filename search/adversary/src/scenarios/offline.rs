@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 1 leaves and comes online again while CPU 0 interrupts it.
+    // CPU 1 goes offline and comes online again while CPU 0 interrupts it.
     Scenario::engine("offline-shootdown")
         .about("offline and online against shootdown")
         .must(Every, &[Machine(Offline)])

@@ -1,21 +1,21 @@
-//! Batches that change a space for which they have no place, and batches that two CPUs use.
+//! Batches that change a space for which they have no room, and batches that two CPUs use.
 
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page in a batch without a place for its space, which CPU 1 runs.
+    // CPU 0 unmaps a page in a batch without room for its space, which CPU 1 runs.
     Scenario::engine("overflow-access")
-        .about("a batch unmaps a page of a space that it has no place for")
+        .about("a batch unmaps a page of a space for which it has no room")
         .finds(&["OverflowUnflushed"])
         .must(Every, &[Engine(EscalatedBatch)])
         .start(|k| k.map(1, 0, frame(0), true))
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
         .cpu(read_twice),
-    // CPU 0 unmaps two pages, one after the other, in a batch that has no place for their space. CPU 1 finds them
+    // CPU 0 unmaps two pages, one after the other, in a batch that has no room for their space. CPU 1 finds them
     // unmapped before the batch ends, and relies on that. Its flush for the first page doesn't cover the second.
     Scenario::engine("overflow-unmap")
-        .about("a later observer finds an entry that was cleared for a space without a place")
+        .about("a later observer finds an entry that an overflowing batch has cleared")
         .finds(&["OverflowNotPending", "OverflowReadAfterFlush"])
         .must(Every, &[Engine(EscalatedBatch), Engine(FlushedPending)])
         .start(|k| {
@@ -31,10 +31,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(1, 1);
             k.read(1);
         }),
-    // CPU 0 unmaps a page in a batch that has no place for its space. Meanwhile CPU 1 returns to that space, whose
+    // CPU 0 unmaps a page in a batch that has no room for its space. Meanwhile CPU 1 returns to that space, whose
     // entries it has kept.
     Scenario::engine("overflow-load")
-        .about("a space is loaded again while a batch without a place for it unmaps a page")
+        .about("a space is loaded again while a batch without room for it unmaps a page")
         .finds(&["OverflowLooksFirst"])
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
@@ -51,9 +51,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // CPU 0 unmaps a page in a batch that has no place for its space. Meanwhile CPU 1 leaves that space and returns.
+    // CPU 0 unmaps a page in a batch that has no room for its space. Meanwhile CPU 1 leaves that space and returns.
     Scenario::engine("overflow-switch")
-        .about("context switch against an unmap in a space without a place")
+        .about("context switch against an unmap by an overflowing batch")
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
         .start(|k| k.map(1, 0, frame(0), true))
@@ -65,10 +65,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // CPU 0 frees a table and then unmaps a page in a batch that has no place for their space, which CPU 1 keeps loaded
+    // CPU 0 frees a table and then unmaps a page in a batch that has no room for their space, which CPU 1 keeps loaded
     // lazily.
     Scenario::engine("overflow-tables")
-        .about("a table is freed in a space that the batch has no place for")
+        .about("a table is freed in a space for which the batch has no room")
         .finds(&["OverflowTablesAreLeaves"])
         .must(Every, &[Engine(EscalatedBatch), Machine(TableFreed)])
         .start(|k| {
@@ -84,9 +84,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(SECOND);
         }),
     // CPU 0 unmaps two pages of the kernel's half, one global and one not, and then one of a program, in a batch that has
-    // no place for them. CPU 1 switches spaces and uses both.
+    // no room for them. CPU 1 switches spaces and uses both.
     Scenario::engine("overflow-own")
-        .about("a batch unmaps kernel pages that it has no place for")
+        .about("a batch unmaps kernel pages for which it has no room")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])
         .start(|k| {
             two_own_pages(k);
@@ -102,16 +102,16 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 unmaps a page, and CPU 1 ends the batch: its barrier does not complete what CPU 0 has broadcast.
     Scenario::engine("lent-end")
-        .about("a CPU ends the batch that another has filled")
+        .about("a CPU ends a batch that another has filled")
         .finds(&["CarriedNotResent"])
         .must(Every, &[Machine(FrameReused)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| k.lend_batch(0, 0, 0))
         .cpu(|k| k.use_lent_batch(0, &[], true))
         .cpu(read_twice),
-    // The same in a space that the batch has no place for.
+    // The same in a space for which the batch has no room.
     Scenario::engine("lent-overflow")
-        .about("a CPU ends another's batch, which has no place for the space")
+        .about("a CPU ends another's batch, which has no room for the space")
         .finds(&["OverflowSenderTrusted"])
         .must(Every, &[Engine(EscalatedBatch)])
         .start(|k| k.map(1, 0, frame(0), true))
@@ -121,7 +121,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(read_twice),
     // CPU 1 unmaps another page in the batch, and CPU 0 ends it: its barrier does not complete what CPU 1 has broadcast.
     Scenario::engine("lent-back")
-        .about("two CPUs fill a batch without a place for the space, and the first ends it")
+        .about("two CPUs fill a batch without room for the space, and the first ends it")
         .finds(&["OverflowSenderKept"])
         .must(Every, &[Engine(EscalatedBatch)])
         .start(|k| {
@@ -132,7 +132,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| k.lend_batch(0, 1, 1))
         .cpu(|k| k.use_lent_batch(1, &[0], false))
         .cpu(read_twice),
-    // CPU 1 unmaps another page in the batch, which has a place for the space, and CPU 0 ends it.
+    // CPU 1 unmaps another page in the batch, which has room for the space, and CPU 0 ends it.
     Scenario::engine("lent-filled")
         .about("two CPUs fill a batch, and the first ends it")
         .must(Every, &[Machine(FrameReused)])

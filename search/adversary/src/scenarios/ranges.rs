@@ -153,7 +153,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all CPUs have flushed. A receipt isn't
     // enough, because a CPU may load speculatively until it has flushed.
     Scenario::engine("withdraw-running")
-        .about("a frame leaves the machine while a CPU uses its page")
+        .about("a frame is withdrawn from the machine while a CPU uses its page")
         .finds(&["QuiesceTakesReceipt"])
         .must(Interrupts, &[Engine(WaitedReceipt)])
         .must(Every, &[Machine(StaleUse)])
@@ -166,7 +166,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(read_twice),
     // The same with an idle CPU 1, which keeps its entries unless it is interrupted.
     Scenario::engine("withdraw-idle")
-        .about("a frame leaves the machine while an idle CPU holds its translation")
+        .about("a frame is withdrawn from the machine while an idle CPU holds its translation")
         .finds(&["LazySkippedForTables", "LeavesThenCatchesUp"])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| k.map(0, 0, frame(0), true))

@@ -75,7 +75,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A guest, whose hypervisor has descheduled CPU 1 whenever it must flush, and flushes it before it runs again. CPU
     // 0 unmaps a page of CPU 1's space. Then the space ends, whose root CPU 1 keeps loaded lazily.
     Scenario::engine("unscheduled")
-        .about("unmapping in a space and retiring it while a virtual CPU is not running")
+        .about("unmap and retirement of a space while a virtual CPU is not running")
         .finds(&["RetirementLeftToReentry"])
         .must(Interrupts, &[Engine(SkippedNotRunning)])
         .must(Every, &[Machine(SpaceRetired), Engine(Evicted)])

@@ -21,7 +21,7 @@ fn free_table_after(k: &BareKernel<'_>, spaces: &[usize]) {
 pub(super) const ALL: &[Scenario] = &[
     // CPU 0 runs more spaces than there are tags. Each space has its own frame behind the same page.
     Scenario::engine("tag-reuse")
-        .about("tags are lent to one space after the other")
+        .about("one space after the other takes over the tags")
         .bugs(&["13"])
         .finds(&[
             "TagTakenUnflushed",
@@ -112,7 +112,7 @@ pub(super) const ALL: &[Scenario] = &[
     // the tag. Then CPU 1 is taken offline. The tag must stay reserved, because if the next space got it, both would
     // share the TLB's entries.
     Scenario::engine("rollover-offline")
-        .about("a CPU whose tag was set aside goes offline")
+        .about("a CPU whose tag is reserved goes offline")
         .must(Scarce, &[Engine(Rollovers)])
         .must(Every, &[Machine(Offline)])
         .on(Broadcast)

@@ -59,7 +59,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 write-protects a page and captures its content. CPU 1 keeps writing.
     Scenario::engine("protect-access")
-        .about("protection and capture against access")
+        .about("write protection and capture against access")
         .bugs(&["21", "22"])
         .must(Every, &[Engine(Requested), Machine(Captured)])
         .start(|k| k.map(0, 0, frame(0), true))
@@ -73,7 +73,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 removes the right to execute a page. CPU 1 keeps fetching from it, and may still load and store.
     Scenario::engine("execute-access")
-        .about("protection against instruction fetch")
+        .about("removal of execute permission against instruction fetch")
         .finds(&["SkipWait", "SkipBarrier"])
         .must(Every, &[Machine(CallReturned), Machine(Fault)])
         .start(|k| {
@@ -182,7 +182,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps two pages of a space, one after the other. CPU 1 was idle during the first flush, and leaves lazy
     // mode during the second.
     Scenario::engine("idle-return")
-        .about("a lazy CPU has missed one unmap, and comes back during the next")
+        .about("a lazy CPU misses one unmap, and returns during the next")
         .finds(&["NotesLaterGeneration"])
         .must(Interrupts, &[Engine(SkippedLazy), Engine(SwitchBehind)])
         .must(Interrupts, &[Engine(IgnoredGeneration)])

@@ -48,7 +48,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 demotes a page while CPU 1 removes the right to write to it. The page mustn't come back with its old
     // rights.
     Scenario::over_vm("vm-demote-protect")
-        .about("demotion against protection")
+        .about("demotion against protect")
         .finds(&["VmProtectsPastMigration"])
         .must(Every, &[Machine(Captured)])
         .with_memory([12, 4])

@@ -97,7 +97,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is migrated to another node lazily, so page 0 may still be read at its old place. CPU 0 writes to the
     // file. After the call has returned, CPU 1 must read the new content.
     Scenario::over_vm("vm-shadow-write")
-        .about("the file of a lazily moved page is written")
+        .about("the file of a lazily migrated page is written")
         .bugs(&["L2", "L3"])
         .finds(&["VmWritesShadowedPage"])
         .must(
@@ -113,7 +113,7 @@ pub(super) const ALL: &[Scenario] = &[
     // still be read at the place in between. CPU 0 writes to the file. After the call has returned, CPU 1 must read the
     // new content.
     Scenario::over_vm("vm-shadow-twice")
-        .about("the file of a page that was moved lazily twice is written")
+        .about("the file of a page that was migrated lazily twice is written")
         .must(
             Every,
             &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
@@ -136,7 +136,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is migrated to another node lazily. CPU 0 faults on it, which writes another frame into the emptied
     // entry. CPU 1 reads. Then CPU 0 writes to the file.
     Scenario::over_vm("vm-shadow-fault")
-        .about("the entry of a lazily moved page is written again")
+        .about("the entry of a lazily migrated page is written again")
         .bugs(&["L1"])
         .finds(&["VmWritesShadowedPage"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForRefill)])
@@ -310,7 +310,7 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .vm_cpu(|k| k.unmap(0, 1)),
-    // CPU 1 leaves and comes online again. Meanwhile CPU 0 unmaps a page that CPU 1 was using.
+    // CPU 1 goes offline and comes online again. Meanwhile CPU 0 unmaps a page that CPU 1 was using.
     Scenario::over_vm("vm-offline-unmap")
         .about("offline against unmap")
         .must(Every, &[Machine(Offline), Machine(FrameReused)])

@@ -142,7 +142,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(read_late),
     // The same, but the page was migrated lazily, and may be read at its old place.
     Scenario::over_vm("vm-truncate-shadow")
-        .about("truncation of a lazily moved page")
+        .about("truncation of a lazily migrated page")
         .finds(&["VmTruncatesShadowed"])
         .must(Every, &[Engine(FlushesDeferred)])
         .with_memory([12, 4])
@@ -167,7 +167,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.write(0, 7)),
     // The same, but CPU 0 removes the right to write first.
     Scenario::over_vm("vm-protect-store")
-        .about("a protection and a discard against the first store")
+        .about("a protect and a discard against the first store")
         .finds(&["VmChangesInTwoSteps"])
         .must(Every, &[Machine(FrameReused), Machine(CallReturned)])
         .vm_start(read_page)
@@ -223,7 +223,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // Like `vm-reclaim-reinstated`, but CPU 0 migrates the page to another node instead of reclaiming it.
     Scenario::over_vm("vm-migrate-reinstated")
-        .about("a lazily reclaimed page is reinstated and then moved")
+        .about("a lazily reclaimed page is reinstated and then migrated")
         .finds(&["VmMigratesPastMarker"])
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Machine(FrameReused)])
@@ -261,7 +261,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A page was migrated into a frame that had been zeroed ahead. CPU 0 frees the page and allocates memory that must
     // be zero. CPU 1 allocates some, too.
     Scenario::over_vm("vm-zero-move")
-        .about("a page that was moved into a zeroed frame is freed")
+        .about("a page that was migrated into a zeroed frame is freed")
         .finds(&["VmMovesIntoZeros"])
         .must(Every, &[Machine(FrameReused)])
         .with_memory([12, 4])

@@ -41,7 +41,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 removes only the right to execute a page. CPU 1 keeps fetching from it.
     Scenario::over_vm("vm-execute-sync")
-        .about("mprotect of code against instruction fetch")
+        .about("mprotect without PROT_EXEC against instruction fetch")
         .finds(&["VmExecutionUnflushed"])
         .must(Every, &[Machine(CallReturned), Machine(Fault)])
         .vm_start(|k| {
