@@ -20,7 +20,7 @@ use crate::usage::usage;
 /// no longer allow, if the system call that removed it has returned (C3 of docs/contract.md).
 #[derive(Debug, Args)]
 pub struct HuntArgs {
-    /// Hunt in this kernel's image; `quell` is the project's own kernel, built on demand
+    /// Hunt in this kernel image; `quell` is the project's own kernel, built on demand
     #[arg(required_unless_present = "setup")]
     kernel: Option<PathBuf>,
     /// Build the emulated machine first: Debian's source of QEMU with this project's edits, once
@@ -42,7 +42,8 @@ pub struct HuntArgs {
     /// Give the machine this many megabytes of memory
     #[arg(long, default_value_t = 512, value_name = "MB", value_parser = clap::value_parser!(u32).range(128..=2048))]
     memory: u32,
-    /// Set the seed of all random choices: when CPUs alternate, what TLBs keep. The same seed repeats the same run
+    /// Set the seed of all random choices: when CPUs alternate, which translations TLBs keep. The same seed repeats
+    /// the same run
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Set how much TLBs keep and speculate, from 0 (nothing) to 9 (everything that the manual allows)
@@ -51,7 +52,7 @@ pub struct HuntArgs {
     /// Boot the same machine without the hunt, to compare times
     #[arg(long, conflicts_with = "aggressive")]
     plain: bool,
-    /// Accept reads through read-only translations, for a kernel that keeps those of clean pages on purpose (lazy
+    /// Accept reads through stale read-only translations, for a kernel that keeps those of clean pages on purpose (lazy
     /// unmap). Always on for `quell`
     #[arg(long)]
     lazy_unmap: bool,
@@ -104,7 +105,7 @@ impl HuntArgs {
         let mut symbols = self.symbols.clone();
         if own {
             if self.initrd.is_some() {
-                return Err(usage("`quell` brings its own program: leave --initrd out"));
+                return Err(usage("`quell` has its own program: leave out --initrd"));
             }
             let breaks = hunt.words.iter().any(|word| word.starts_with("break="));
             let images = prepare(Arch::X86_64, None, breaks).map_err(mistaken)?;
@@ -197,7 +198,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
         bail!(
             outcome
                 .failure
-                .unwrap_or_else(|| "the machine did not end".into())
+                .unwrap_or_else(|| "the machine ended without printing its counts".into())
         );
     };
     say!("{}", summary(&counts, outcome.seconds));

@@ -23,7 +23,7 @@ fn wrong_arguments_are_refused() {
         (&["/no/such/kernel"], "/no/such/kernel: no such file"),
         (&["quell", "--aggressive", "10"], "--aggressive"),
         (&["quell", "--plain", "--aggressive", "3"], "--plain"),
-        (&["quell", "--initrd", &here], "leave --initrd out"),
+        (&["quell", "--initrd", &here], "leave out --initrd"),
         (&[&here, "--symbols", &here], "no functions in it"),
     ] {
         let (code, text) = hunt(arguments);

@@ -14,20 +14,20 @@ pub enum Event {
     Hunted(Counts),
 }
 
-/// What the machine did until it ended.
+/// The counts of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Counts {
     /// Translations that were read from tables.
     pub walks: u64,
-    /// Translations that came from a hoard.
+    /// Translations that a CPU reused from its cache.
     pub hits: u64,
-    /// Translations that a CPU took into its hoard unasked, before a change.
+    /// Translations that a CPU cached speculatively, just before a change.
     pub guesses: u64,
     /// Accesses through translations that the tables contradicted at that moment; most are lawful.
     pub stale: u64,
     /// Changes of entries that some CPU had a translation from.
     pub changes: u64,
-    /// How many of these a return to user mode ended: the judged ones.
+    /// The changes whose call has returned to user mode. Only these are judged.
     pub returned: u64,
     /// Pages of page tables that were watched at the end.
     pub tables: u64,
@@ -35,7 +35,7 @@ pub struct Counts {
     pub found: u64,
 }
 
-/// An access through a translation that the kernel had taken away. Times are instructions of all CPUs.
+/// An access through a translation that the kernel had removed. Times are instructions of all CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Finding {
     /// The clause of the contract.
@@ -58,7 +58,7 @@ pub struct Finding {
     pub level: u32,
     /// Whether the entry was global.
     pub global: bool,
-    /// Whether the CPU had taken the translation unasked.
+    /// Whether the CPU had cached the translation speculatively.
     pub speculative: bool,
     /// When it was used.
     pub at: u64,
@@ -109,7 +109,7 @@ fn entry(value: u64) -> String {
 }
 
 impl Finding {
-    /// Describes the finding in a few lines. Callers are words on the stacks that lie in functions: some may be left
+    /// Describes the finding in a few lines. Callers are stack words that point into functions, so some may be left
     /// over from earlier calls.
     pub fn show(&self, symbols: &Symbols) -> String {
         let Change { pc, at, .. } = self.changed;
@@ -122,15 +122,15 @@ impl Finding {
             made => format!("{} {made} at", self.mode),
         };
         let mut text = format!(
-            "{}: CPU {}: {access} {:#x} through a translation that was taken away{unasked}\n  \
-             stale for {} instructions, of which {} after the call that took it away had returned\n",
+            "{}: CPU {}: {access} {:#x} through a translation that was removed{unasked}\n  \
+             stale for {} instructions, of which {} after the call that removed it had returned\n",
             self.clause,
             self.cpu,
             self.address,
             self.at.saturating_sub(at),
             self.at.saturating_sub(self.changed.returned),
         );
-        let _ = writeln!(text, "  entry then  {}", entry(self.then));
+        let _ = writeln!(text, "  held entry  {}", entry(self.then));
         let _ = writeln!(text, "  entry now   {}", entry(self.now));
         let _ = writeln!(
             text,
@@ -179,7 +179,7 @@ mod tests {
         for part in [
             "C3: CPU 2: user store at 0x1000",
             "stale for 800 instructions, of which 300 after",
-            "then  0x8000000000001027: frame 0x1000, readable, writable, user\n",
+            "held entry  0x8000000000001027: frame 0x1000, readable, writable, user\n",
             "now   0x0: absent",
             "changed by CPU 1 at 0xffffffff80000000",
             "held by CPU 2 at 0x2000",

@@ -15,15 +15,15 @@ use quell_boot::{Arch, Images};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Where Debian's packages put the firmware.
+/// The folders of the firmware in Debian's packages.
 const FIRMWARE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
 
-/// A kernel to hunt in, and how.
+/// A kernel to hunt in, and the settings of the hunt.
 #[derive(Clone, Debug)]
 pub struct Hunt {
     /// The kernel's image.
     pub kernel: PathBuf,
-    /// The initial file system, or what else the kernel expects there.
+    /// The initial file system, or another file that the kernel expects there.
     pub initrd: Option<PathBuf>,
     /// The kernel's command line.
     pub words: Vec<String>,
@@ -31,13 +31,13 @@ pub struct Hunt {
     pub cpus: u16,
     /// Memory in megabytes.
     pub memory_mb: u32,
-    /// Decides when CPUs alternate and what TLBs keep. The same seed repeats the same run.
+    /// The seed of all random choices: when CPUs alternate, which translations TLBs keep.
     pub seed: u64,
-    /// How much TLBs keep and guess, 0 to 9; `None` switches the hunt off, for comparison.
+    /// The share of translations that TLBs keep and cache speculatively, 0 to 9. `None` switches the hunt off.
     pub aggressive: Option<u8>,
     /// Ends the machine after this many findings.
     pub findings: u32,
-    /// Whether the kernel leaves translations of clean pages behind on purpose: reads through read-only ones are lawful.
+    /// Whether the kernel keeps stale translations of clean pages on purpose. Then reads through them are lawful.
     pub lazy_unmap: bool,
     /// More arguments for QEMU.
     pub more: Vec<String>,

@@ -121,7 +121,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     let missing = missing();
     if !missing.is_empty() {
         bail!(
-            "missing: {} (names of Debian packages): `scripts/setup-boot --hunt` installs them",
+            "missing Debian packages: {}. `scripts/setup-boot --hunt` installs them",
             missing.join(" ")
         );
     }
@@ -141,7 +141,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(&objects)?;
     if !objects.join("build.ninja").is_file() {
         progress("configuring");
-        let meson = which("meson").context("meson is not here")?;
+        let meson = which("meson").context("meson is not in PATH")?;
         run(
             Command::new(tree.join("configure"))
                 .args(CONFIGURE)

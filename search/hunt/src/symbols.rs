@@ -25,7 +25,7 @@ impl Symbols {
         };
         if functions.is_empty() {
             bail!(
-                "{}: no functions in it: expected an ELF file with symbols, or a System.map",
+                "{}: contains no functions: expected an ELF file with symbols, or a System.map",
                 file.display()
             );
         }
