@@ -59,7 +59,7 @@ pub fn command(
     let directory = tempfile::Builder::new()
         .prefix("quell-bochs-")
         .tempdir()
-        .context("a directory for the disk")?;
+        .context("creating a directory for the disk")?;
     let at = |name: &str| directory.path().join(name);
     let boot = at("disk").join("boot");
     fs::create_dir_all(boot.join("grub"))?;

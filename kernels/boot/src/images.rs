@@ -29,7 +29,7 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
     let (kernel, program) = (directory.join("quell-kernel"), directory.join("quell-user"));
     for file in [&kernel, &program] {
         if !file.is_file() {
-            return Err(UsageError::unfit(file, "missing; leave --kernel out to build it").into());
+            return Err(UsageError::unfit(file, "missing; leave out --kernel to build it").into());
         }
     }
     let kernel = match arch {

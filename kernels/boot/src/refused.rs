@@ -31,7 +31,7 @@ pub fn check(
         && !is_rule(name)
     {
         return Err(format!(
-            "option `break={name}`: unknown; use {}, or a mutant of `quell explore --mutants` that is a rule of the engine",
+            "option `break={name}`: unknown; use {}, or a mutant of the engine or the manager (`quell explore --list`)",
             MISTAKES_OF_THE_MACHINE.join(", ")
         ));
     }

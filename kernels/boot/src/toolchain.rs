@@ -125,7 +125,7 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     match with_source {
         Some(toolchain) => Ok(toolchain),
         None => bail!(
-            "no compiler here can build for {target}\n  {}\nrun {SETUP} to install one",
+            "no installed compiler can build for {target}\n  {}\nrun {SETUP} to install one",
             if seen.is_empty() {
                 "no rustc was found".into()
             } else {
@@ -224,7 +224,7 @@ pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
     let root = source("../..")?;
     let root = match mutants {
         true => {
-            tree::copy(&root).context("the copy with the mutants")?;
+            tree::copy(&root).context("copying the workspace with the mutants")?;
             tree::place(&root)
         }
         false => root,

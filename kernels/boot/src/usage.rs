@@ -13,7 +13,7 @@ pub enum UsageError {
     },
     /// The user named no kernel, and none was fetched.
     #[error(
-        "no Linux kernel to compare with: name an image with --kernel, or let --fetch get Debian's \
+        "no Linux kernel to compare with: name an image with --kernel, or download Debian's with --fetch \
          (needs apt-get and 35 MB)"
     )]
     NoKernel,
@@ -57,7 +57,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, UsageError> {
     if about.len() > LONGEST {
         return Err(UsageError::unfit(
             path,
-            "not a kernel's image: longer than 256 MB",
+            "not a kernel image: longer than 256 MB",
         ));
     }
     std::fs::read(path).map_err(unfit)

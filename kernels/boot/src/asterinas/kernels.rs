@@ -138,7 +138,7 @@ pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
         .args(["metadata", "--format-version", "1", "--locked"])
         .stdout(std::process::Stdio::piped())
         .output()
-        .context("asking cargo for the sources of ostd")?;
+        .context("finding the sources of ostd with cargo")?;
     if !output.status.success() {
         bail!(
             "cargo cannot fetch ostd and its dependencies: {}",
@@ -170,7 +170,7 @@ pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Re
     copy(delivered, &fresh)?;
     let engine = home.join("../../engine/quell");
     let engine = engine.canonicalize().context("the engine's sources")?;
-    let names = [("QUELL", engine.to_str().context("a path that is text")?)];
+    let names = [("QUELL", engine.to_str().context("the path is not UTF-8")?)];
     let suite: &[&str] = match kernel {
         Kernel::Conformance => &["conformance.toml"],
         Kernel::Trial | Kernel::Unit => &[],
@@ -260,7 +260,7 @@ pub fn build(
     const EM_386: [u8; 2] = [3, 0];
     let machine = image.get_mut(MACHINE..MACHINE + EM_386.len());
     machine
-        .context("an image with a header")?
+        .context("the image has no ELF header")?
         .copy_from_slice(&EM_386);
     let path = folder.join("kernel.elf");
     std::fs::write(&path, image).with_context(|| format!("writing {}", path.display()))?;
@@ -274,11 +274,9 @@ pub fn build(
 pub fn instructions(image: &Path) -> anyhow::Result<u64> {
     let bytes = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
     let elf = ElfBytes::<LittleEndian>::minimal_parse(&bytes)
-        .with_context(|| format!("{}: no ELF file", image.display()))?;
+        .with_context(|| format!("{}: not an ELF file", image.display()))?;
     let text = elf.section_header_by_name(".text")?;
-    Ok(text
-        .context("an image without a section of instructions")?
-        .sh_size)
+    Ok(text.context("the image has no section .text")?.sh_size)
 }
 
 /// Returns how many lines the port adds and removes, by comparing the sources that [`sources`] wrote for both.

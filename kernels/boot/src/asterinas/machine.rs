@@ -194,7 +194,7 @@ fn follow<R: Report>(lines: &mpsc::Receiver<String>) -> anyhow::Result<R> {
                 said.push(line);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => bail!(
-                "the kernel has not come to its end in {} s; its output:\n{}",
+                "the kernel did not end within {} s; its output:\n{}",
                 PATIENCE.as_secs(),
                 said.join("\n")
             ),

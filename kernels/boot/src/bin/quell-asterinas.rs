@@ -54,9 +54,9 @@ fn main() -> ExitCode {
 fn apply(folder: &Path) -> anyhow::Result<()> {
     let home = kernels::home()?;
     let engine = home.join("../../engine/quell").canonicalize()?;
-    let names = [("QUELL", engine.to_str().context("a path that is text")?)];
+    let names = [("QUELL", engine.to_str().context("the path is not UTF-8")?)];
     Edits::read(&home.join("port.toml"), &names)?.apply(folder, &home)?;
-    println!("{}: uses quell now", folder.display());
+    println!("{}: now uses quell", folder.display());
     Ok(())
 }
 

@@ -225,7 +225,7 @@ impl Conformance {
             .count();
         println!("{} checks, {failed} failed", checked.checks.len());
         for (cpus, splat) in &checked.splats {
-            println!("{cpus} CPUs  FAILED  Linux complains:");
+            println!("{cpus} CPUs  FAILED  Linux reported:");
             splat.iter().for_each(|line| println!("    {line}"));
             failed += 1;
         }
@@ -293,7 +293,7 @@ fn run(step: Step) -> anyhow::Result<bool> {
             let lock = Lock::take()?;
             let source = match tree::fetch(&lock) {
                 Err(error) if !required => {
-                    eprintln!("SKIPPED: Linux's source is not here: {error:#}");
+                    eprintln!("SKIPPED: Linux's source is missing: {error:#}");
                     return Ok(true);
                 }
                 source => source?,

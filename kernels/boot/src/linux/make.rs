@@ -145,7 +145,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
          -Zfunction-return=thunk-extern -C jump-tables=no -Zretpoline -Zretpoline-external-thunk",
     );
     if flavour.forgets() {
-        quell_mutants::tree::copy(&root).context("the copy with the mutants")?;
+        quell_mutants::tree::copy(&root).context("copying the workspace with the mutants")?;
         root = quell_mutants::tree::place(&root);
         target.push("mutants");
         flags = format!("{flags} {}", quell_mutants::run::CFG);
@@ -168,7 +168,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         .output()
         .context("starting scripts/build-c")?;
     if !output.status.success() {
-        bail!("scripts/build-c failed: scripts/setup-boot installs a compiler that can");
+        bail!("scripts/build-c failed: scripts/setup-boot installs a compiler for it");
     }
     let folder = directory();
     std::fs::create_dir_all(&folder)?;
@@ -292,7 +292,7 @@ fn make(source: &Path, build: &Path) -> Command {
 
 /// Runs a build, and shows its elapsed time and current file.
 fn show(build: &mut Command, name: &str) -> anyhow::Result<()> {
-    eprintln!("building Linux ({name}): minutes, if little of it is there");
+    eprintln!("building Linux ({name}): takes minutes unless most of it is built already");
     let style = ProgressStyle::with_template("{spinner} {elapsed} {pos} files {wide_msg}")?;
     let bar = ProgressBar::new_spinner().with_style(style);
     bar.enable_steady_tick(Duration::from_millis(500));
@@ -366,7 +366,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     let lost = lost(&wanted, &config);
     if !lost.is_empty() {
         bail!(
-            "Linux does not take {}: is this Linux 6.12?",
+            "Linux's configuration lacks {}: is this Linux 6.12?",
             lost.join(", ")
         );
     }

@@ -191,7 +191,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
             Some(program) => add(place, &program, &mut files)?,
             None => packed
                 .skipped
-                .push(format!("{program} is missing, which some programs call")),
+                .push(format!("{program} is missing; some programs call it")),
         }
     }
     // In a self-test, the kernel reads this file into pages that the program may not write.
@@ -218,7 +218,7 @@ fn add_mkfs(
         {
             Some(file) => add(&format!("sbin/{name}"), file, files)?,
             None => skipped.push(format!(
-                "{name} is not here: e2fsprogs, xfsprogs, btrfs-progs, dosfstools and util-linux have them"
+                "{name} is missing: e2fsprogs, xfsprogs, btrfs-progs, dosfstools and util-linux have such programs"
             )),
         }
     }
@@ -240,7 +240,7 @@ fn add_selftests(
         } else {
             packed
                 .skipped
-                .push(format!("{}: it was not built", program.name));
+                .push(format!("{}: was not built", program.name));
         }
     }
     Ok(())
@@ -250,7 +250,7 @@ fn read(text: &str) -> anyhow::Result<List> {
     let list: List = toml::from_str(text)?;
     for entry in list.own.iter().chain(&list.selftest).chain(&list.stressor) {
         if entry.run.is_empty() {
-            bail!("an entry has nothing to run");
+            bail!("an entry names no program to run");
         }
     }
     Ok(list)
@@ -312,12 +312,12 @@ fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
         .map(|(_, package)| package)
         .collect();
     if !missing.is_empty() {
-        bail!("they need these Debian packages: {}", missing.join(" "));
+        bail!("missing Debian packages: {}", missing.join(" "));
     }
     let source = directory().join("tree");
     if !source.join("Makefile").is_file() {
         bail!(
-            "there is no {}: `build debug` makes it of {}",
+            "{} is missing: `build debug` makes it from {}",
             source.display(),
             tree::PACKAGE
         );

@@ -169,7 +169,7 @@ pub fn check(source: &Path, mails: &[PathBuf]) -> anyhow::Result<()> {
         .args(["--strict", "--terse", "--no-summary", "--root"])
         .arg(source)
         .args(mails.iter().skip(1)))
-    .context("checkpatch.pl has complaints")
+    .context("checkpatch.pl reported problems")
 }
 
 /// The tree with the first patches of the series, all but `left_out` of them. Files that are as they were are not

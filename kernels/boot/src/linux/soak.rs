@@ -226,7 +226,7 @@ impl Request {
             eprintln!("SKIPPED: {what}");
         }
         if packed.programs.is_empty() {
-            bail!("there is nothing to run");
+            bail!("no program to run");
         }
         Ok(packed)
     }

@@ -52,7 +52,10 @@ impl Lock {
         let file = File::create(&place).with_context(|| format!("opening {}", place.display()))?;
         let mut taken = flock(&file, FlockOperation::NonBlockingLockExclusive);
         if taken == Err(Errno::WOULDBLOCK) {
-            eprintln!("waiting for another build, which has {}", place.display());
+            eprintln!(
+                "waiting for another build, which has locked {}",
+                place.display()
+            );
             taken = flock(&file, FlockOperation::LockExclusive);
         }
         taken.with_context(|| format!("locking {}", place.display()))?;
@@ -95,7 +98,7 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
         for program in ["apt-get", "dpkg"] {
             which(program).with_context(|| {
                 format!(
-                    "{program} is not here: install {PACKAGE}, or unpack Linux 6.12 to {}",
+                    "{program} is missing: install {PACKAGE}, or unpack Linux 6.12 to {}",
                     source.display()
                 )
             })?;

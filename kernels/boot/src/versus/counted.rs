@@ -33,12 +33,12 @@ impl BootCounters {
         let early = self.get("served_early");
         if before > sent {
             return Err(format!(
-                "Linux has counted {before} interrupts, the engine has sent {sent}"
+                "Linux counted {before} interrupts, but the engine sent {sent}"
             ));
         }
         if sent > after + early {
             return Err(format!(
-                "the engine has sent {sent} interrupts, Linux has counted {after}; {early} requests were served without one"
+                "the engine sent {sent} interrupts, but Linux counted {after}; {early} requests were served without one"
             ));
         }
         Ok(())

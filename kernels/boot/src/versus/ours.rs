@@ -109,7 +109,7 @@ fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
     (case.workload.faults() && faults < operations - operations / 50).then(|| {
         format!(
             "only {faults} faults in {operations} operations: the program read through stale \
-             translations, so no page was read again"
+             translations, so it read no page from the device again"
         )
     })
 }

@@ -10,13 +10,13 @@ use serde::Serialize;
 const NOTES: [&str; 7] = [
     "Counts are per operation. Instructions are the sum over all CPUs in the measured window. They include waiting, which \
      adds little, because a waiting CPU gives up its turn.",
-    "Interrupts are sent ones: function calls (Linux's row CAL, which includes its own flushes) and, with the engine, those \
-     of its vector. On both kernels they include function calls that flush nothing.",
-    "Invalidations come from a second, traced run of each workload, because tracing takes instructions. Interrupts and \
+    "Interrupts are counted when sent: function calls (Linux's row CAL, which includes its own flushes) and, with the \
+     engine, those of its vector. On both kernels they include function calls that flush nothing.",
+    "Invalidations come from a second, traced run of each workload, because tracing costs instructions. Interrupts and \
      instructions come from the run without tracing.",
     "An invalidation is one page, or one full flush of any size. Linux uses a full flush for many pages: compare \
      whole_flushes, too.",
-    "If one CPU does the work and Linux lets it sleep, its sleep is not counted as instructions.",
+    "If only one CPU works and Linux lets it sleep, its sleep is not counted as instructions.",
     "The emulated processor has no PCID, so every switch between processes flushes.",
     "quell's own kernel has neither a file system nor a block layer nor accounting, reads page by page and frees \
      memory in other amounts. Its rows show the engine's work there and do not compare with Linux.",
