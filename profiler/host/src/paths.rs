@@ -497,7 +497,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
                 writeln!(
                     text,
                     "{name} = {{ value = {:.0}, unit = \"cycles\", source = \"quell measure paths: {}, {alone_ns:.0} ns, \
-                     less {model_ns:.0} ns of the model's\" }}",
+                     minus the model's {model_ns:.0} ns\" }}",
                     cost_ns * gigahertz,
                     operation.what
                 )?;

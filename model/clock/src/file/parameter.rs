@@ -146,9 +146,9 @@ parameters! {
         CpusPerSocket cpus_per_socket: Unit::Count, 1..=1024;
         /// CPUs that share a core and its private caches (hardware threads).
         CpusPerCore cpus_per_core: Unit::Count, 1..=8;
-        /// How much longer everything takes on a CPU while another one of its core works, too.
+        /// The factor by which a CPU slows down while another CPU of its core works.
         Sharing sharing: Unit::Factor, 1..=8;
-        /// One turn of a waiting loop (`pause`, `yield`).
+        /// One iteration of a wait loop (`pause`, `yield`).
         Pause pause: Unit::Time, 0.1..=1000;
         /// A full barrier when no store is outstanding.
         Fence fence: Unit::Time, 0.1..=10000;
@@ -194,7 +194,7 @@ parameters! {
         NestedWalk nested_walk: Unit::Factor, 1..=30;
         /// Whether walkers set accessed and dirty bits themselves.
         HardwareDirty hardware_dirty: Unit::Choice(&["no", "yes"]), 0..=0;
-        /// How entries are tagged: not at all, per CPU (x86), or system-wide with 8 or 16 bits (Arm).
+        /// The tags of entries: none, per CPU (x86), or system-wide with 8 or 16 bits (Arm).
         Tags tags: Unit::Choice(&["none", "pcid", "asid8", "asid16"]), 0..=0;
     }
     invalidate {
@@ -218,12 +218,12 @@ parameters! {
         Broadcast hardware: Unit::Choice(&["no", "yes"]), 0..=0;
         /// Issuing one broadcast invalidation, without waiting.
         BroadcastIssue issue: Unit::Time, 0..=100000;
-        /// From issue to completion everywhere, when nothing else is under way.
+        /// From issue to completion on every CPU, if no other broadcast is under way.
         BroadcastLatency latency: Unit::Time, 0..=100000;
         /// The additional wait for completion if the CPU has filled a page (compressed or copied into it) since its
         /// last one: the barrier waits for those stores too.
         BroadcastDrain drain: Unit::Time, 0..=100000;
-        /// How long one broadcast invalidation occupies the interconnect, per CPU that must answer.
+        /// The time for which one broadcast invalidation occupies the interconnect, per CPU that must answer.
         BroadcastOccupancy occupancy: Unit::Time, 0..=100000;
         /// The cost of one broadcast invalidation for every other CPU.
         BroadcastDisturb disturb: Unit::Time, 0..=100000;
@@ -233,18 +233,18 @@ parameters! {
         InterruptSend send: Unit::Time, 0.1..=100000;
         /// CPUs that one send can address at once.
         InterruptCluster cluster: Unit::Count, 1..=1024;
-        /// From the end of sending until the target notices, same socket.
+        /// From the end of sending until a target in the same socket notices.
         InterruptDelivery delivery: Unit::Time, 1..=100000;
         /// The additional time when sender and target are on different sockets.
         InterruptRemote remote: Unit::Time, 0..=100000;
-        /// How long one interrupt from another socket occupies the path into its target's; later ones queue behind it.
+        /// The time for which an interrupt from another socket occupies the link to its target; later ones queue.
         InterruptLink link: Unit::Time, 0..=100000;
         /// Entering the handler.
         InterruptEntry entry: Unit::Time, 0.1..=100000;
         /// Leaving the handler, end-of-interrupt included.
         InterruptExit exit: Unit::Time, 0.1..=100000;
         /// First-level cache lines that the interrupted program must fetch from the second level again, because the
-        /// handler displaced them; without those included in the exit's time.
+        /// handler displaced them, except those included in interrupt.exit.
         Displaced displaced: Unit::Count, 0..=65536;
         /// The time that a halted CPU needs to wake before it can enter the handler.
         IdleWake idle_wake: Unit::Time, 0..=1000000;
@@ -292,7 +292,7 @@ parameters! {
         NodeRate node_rate: Unit::Rate, 0.01..=10000;
         /// The rate at which all CPUs together read from a slow node.
         SlowNodeRate slow_node_rate: Unit::Rate, 0.01..=10000;
-        /// The rate at which one core copies between nodes (bytes copied, not moved twice).
+        /// The rate at which one core copies between nodes (each copied byte counts once).
         CopyRate copy_rate: Unit::Rate, 0.01..=10000;
     }
     zero {
@@ -312,7 +312,7 @@ parameters! {
         BypassDrain bypass_drain: Unit::Time, 0..=1000000;
         /// Length from which string instructions no longer allocate cache lines; 0 if they always do.
         ElideFrom elide_from: Unit::Bytes, 0..=17592186044416.0;
-        /// How many times faster string instructions are from that length on.
+        /// The factor by which string instructions become faster from that length on.
         ElideGain elide_gain: Unit::Factor, 1..=100;
         /// The loop with which the kernel clears: string instructions (`rep stos`, `dc zva`), ordinary stores,
         /// non-temporal ones of general registers (`movnti`, `stnp`), or `clzero`.
@@ -349,11 +349,11 @@ parameters! {
         ReverseMap reverse_map: Unit::Time, 0..=1000000;
         /// Taking a frame off the lists of reclaim, or putting it on them.
         List list: Unit::Time, 0..=1000000;
-        /// Compressing a page, whatever it contains.
+        /// Compressing a page, without the cost of each byte.
         Compress compress: Unit::Time, 0..=10000000;
         /// The additional time of compressing for each byte of the result.
         CompressByte compress_byte: Unit::Time, 0..=10000;
-        /// Decompressing a page, whatever it contains.
+        /// Decompressing a page, without the cost of each byte.
         Decompress decompress: Unit::Time, 0..=10000000;
         /// The additional time of decompressing for each byte of its input.
         DecompressByte decompress_byte: Unit::Time, 0..=10000;
@@ -370,7 +370,7 @@ parameters! {
         MaskedLocks masked_locks: Unit::Choice(&["no", "yes"]), 0..=0;
         /// Choosing another process and switching to it, without loading its root.
         Schedule schedule: Unit::Time, 0..=1000000;
-        /// The factor of all times of this section: one figure for all of a kernel's own code.
+        /// A factor for all times of this section, which scales the kernel's own code as a whole.
         Scale scale: Unit::Factor, 0..=100;
         /// `mmap`, beyond entry and area; the areas are locked for writing.
         MapCall map: Unit::Time, 0..=1000000;
@@ -386,7 +386,7 @@ parameters! {
         AdviseArea advise_area: Unit::Time, 0..=1000000;
         /// Removing one page from its table for a call: counters, reverse map, gathering. Its table is locked.
         Zap zap: Unit::Time, 0..=1000000;
-        /// Changing the rights of one page for a call. Its table is locked.
+        /// Changing the permissions of one page for a call. Its table is locked.
         Change change: Unit::Time, 0..=1000000;
         /// A fault on a new anonymous page, beyond entry, frame and zeroing; the areas are locked for reading.
         FaultAnonymous fault_anonymous: Unit::Time, 0..=1000000;
@@ -410,7 +410,7 @@ parameters! {
         ListsHold lists_hold: Unit::Time, 0..=1000000;
         /// Lines written under that lock, taken from the CPU that held it last.
         ListsLines lists_lines: Unit::Count, 0..=64;
-        /// How many pages a CPU collects before it adds them to the lists; a call that removes pages adds them at once.
+        /// Pages that a CPU collects before it adds them to the lists; a call that removes pages adds them at once.
         ListsBatch lists_batch: Unit::Count, 1..=1024;
         /// The lock of a node's allocator: how long it is held for a frame that a CPU's cache takes or gives back.
         ZoneHold zone_hold: Unit::Time, 0..=1000000;

@@ -85,7 +85,9 @@ fn schedule(system_call: f64) -> Option<Figure> {
         parameter: P::Schedule,
         value: format!("{:.1}", (total - system_call).max(0.0) / 1e3),
         unit: "ns",
-        source: "as derived for the Skylake laptop's guest from S2 before (with its call 1082 ns), less the call".into(),
+        source: "as derived for the Skylake laptop's guest from headline S2 (1082 ns with its call), minus \
+                 this host's call"
+            .into(),
         assumed: true,
     })
 }
@@ -94,7 +96,7 @@ fn text(name: &str, title: &str, base: &str, entries: &[Figure]) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "# Written by `quell measure host`. What is not here is taken over from `{base}` and assumed."
+        "# Written by `quell measure host`. Values that are missing here are taken over from `{base}` and assumed."
     );
     let _ = writeln!(
         text,
@@ -330,7 +332,7 @@ impl Draft {
             .one_target_ns
             .filter(|_| shootdown.ns.is_some() && self.machine.choice(P::Broadcast) == "no");
         let Some(target) = target else {
-            self.notes.push("no price of a shootdown was measured: interrupts cost what they do on the base machine".into());
+            self.notes.push("no price of a shootdown was measured: interrupts cost as much as on the base machine".into());
             return Ok(());
         };
         let (parameter, least) = match host.guest {

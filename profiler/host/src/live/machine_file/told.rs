@@ -146,7 +146,7 @@ impl HostFigures {
             }
         }
         if host.guest == Some(true) {
-            let why = "a guest: as derived for the Skylake laptop's from S2 before";
+            let why = "a guest: as derived for the Skylake laptop's guest from headline S2";
             self.assume(P::NestedWalk, "1.8", "1", why);
         }
     }
