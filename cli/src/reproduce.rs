@@ -325,9 +325,9 @@ fn print_guards(rows: &[guards::Row]) {
     paragraph("Cost of the guards, compared with each mechanism's gain\n");
     say!("{}\n", guard_table(rows));
     paragraph(
-        "Gain: time saved by the mechanism, guard included. Cost: additional time with the guard, compared with the same \
-         run without it: mean, minimum and maximum of several seeds. Differences below 0.1 % are chance. Breaches 0: this \
-         workload does not show the mistake; `quell explore --mutants NAME` does (docs/how-far.md).",
+        "Gain: time saved by the mechanism with its guard. Cost: additional time with the guard, compared with the \
+         same run without it: mean, minimum and maximum of several seeds. Differences below 0.1 % are noise. Breaches \
+         0: this workload does not show the mistake; `quell explore --mutants NAME` does (docs/how-far.md).",
     );
 }
 

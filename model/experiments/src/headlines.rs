@@ -162,7 +162,7 @@ const SWAP: Headline = Headline {
     brief: &["rounds=3"],
     before: "baseline",
     caveat: "the published profile attributes less to the flush than the published gain, so other \
-             work became cheaper too, which the model does not know",
+             work became cheaper too, which the model lacks",
 };
 
 const DEMAND: Headline = Headline {
@@ -220,7 +220,7 @@ const READERS: Headline = Headline {
     parameters: &["reclaimers=2"],
     brief: &["threads=2", "size=2M", "fast=2M", "slow=2M", "ahead=32"],
     before: LINUX_6_X86,
-    caveat: "the model's readers do not wait for one another as the published program's threads do, \
+    caveat: "the model's readers do not wait for each other as the published program's threads do, \
              so an interrupt delays only the thread that takes it, and no core has two threads",
 };
 
@@ -320,8 +320,8 @@ pub const HEADLINES: &[Headline] = &[
         metric: "misses, M published",
         published: (5181.5, 3255.8),
         figure: Figure::Misses,
-        caveat: "in print six of ten misses stay with lazy unmapping, so flushes do not make them; the model, \
-                 whose memory is a thousand times smaller, has hardly any such misses",
+        caveat: "six of ten published misses remain with lazy unmap, so flushes do not cause them; the model, whose \
+                 memory is a thousand times smaller, has hardly any such misses",
         ..READERS
     },
     Headline {

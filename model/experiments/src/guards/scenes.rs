@@ -183,7 +183,7 @@ pub const GUARDS: &[Guard] = &[
     Guard {
         scene: &SWITCH,
         without: &["SwitchIgnoresDeferral"],
-        what: "a switch looks for deferred flushes of the space",
+        what: "a switch checks for deferred flushes of the space",
         hole: "an entry whose flush is deferred comes back with the tag",
         clause: "C1",
     },
@@ -232,8 +232,8 @@ pub const GUARDS: &[Guard] = &[
     Guard {
         scene: &READERS,
         without: &["ResumeLetsNmisIn"],
-        what: "a CPU that was idle keeps NMI handlers out until it has looked",
-        hole: "an NMI handler reads through entries whose flush the CPU was spared",
+        what: "a CPU that was idle keeps NMI handlers out until it has caught up",
+        hole: "an NMI handler reads through entries whose flush the CPU missed",
         clause: "C1",
     },
     Guard {
@@ -253,28 +253,28 @@ pub const GUARDS: &[Guard] = &[
     Guard {
         scene: &DONTNEED_HOLES,
         without: &["VmDiscardsUnflushed"],
-        what: "madvise looks for pending flushes of others",
+        what: "madvise checks for pending flushes of others",
         hole: "entries that reclaim has cleared are used after it returned (bugs 4, 6)",
         clause: "C3",
     },
     Guard {
         scene: &MUNMAP,
         without: &["EarlyAckForTables"],
-        what: "page tables freed: the flush is waited for, not its receipt",
+        what: "page tables freed: the initiator waits for the flush, not for its receipt",
         hole: "a walk reads the freed table: Linux's reason against asynchronous flushes",
         clause: "C6",
     },
     Guard {
         scene: &MUNMAP,
         without: &["VmUnmapsUnflushed"],
-        what: "munmap looks for pending flushes of others",
+        what: "munmap checks for pending flushes of others",
         hole: "entries that reclaim has cleared are used after it returned (bugs 6, 19)",
         clause: "C3",
     },
     Guard {
         scene: &MUNMAP,
         without: &["TakeIgnoresLock"],
-        what: "the handler looks whether the request changed while it read it",
+        what: "the handler checks whether the request changed while it read it",
         hole: "half of one request and half of another is flushed",
         clause: "C6",
     },
