@@ -24,7 +24,7 @@ fn wrong_arguments_are_refused() {
         (&["quell", "--aggressive", "10"], "--aggressive"),
         (&["quell", "--plain", "--aggressive", "3"], "--plain"),
         (&["quell", "--initrd", &here], "leave out --initrd"),
-        (&[&here, "--symbols", &here], "no functions in it"),
+        (&[&here, "--symbols", &here], "contains no functions"),
     ] {
         let (code, text) = hunt(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {text}");
