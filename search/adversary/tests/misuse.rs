@@ -94,7 +94,7 @@ fn what_the_machine_does_not_allow_is_named() {
             k.hw.invalidate(Invalidate::Tag(Tag(1)));
             k.hw.invalidate(Invalidate::Tag(Tag(2)));
         },
-        Some("invalidates tag 2 while 1 is loaded")
+        Some("invalidates tag 2 while tag 1 is loaded")
     );
     says!(
         "riscv",
@@ -103,7 +103,7 @@ fn what_the_machine_does_not_allow_is_named() {
             k.hw.unload_root();
             k.hw.invalidate(range(0, 1, PageSize::Base));
         },
-        Some("invalidates tag 1 while 0 is loaded")
+        Some("invalidates tag 1 while tag 0 is loaded")
     );
     says!(
         "x86-pcid",
