@@ -181,7 +181,7 @@ fn print_people(campaign: &Campaign, seeks: bool, elapsed: Duration) {
         curve(campaign);
         for mutant in &campaign.alive {
             say!(
-                "{} survived, with {} programs kept that come by it: {}",
+                "{} survived, and {} kept programs reach it: {}",
                 mutant.name(),
                 campaign.reaching(*mutant),
                 mutant.account()

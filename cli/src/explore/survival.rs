@@ -132,7 +132,7 @@ fn mutants(campaign: &Campaign) {
     for mutant in &campaign.alive {
         let reaching = campaign.reaching(*mutant);
         say!(
-            "| `{}` | **alive**; {reaching} programs kept that come by it | | | | |",
+            "| `{}` | **alive**; {reaching} kept programs reach it | | | | |",
             mutant.name()
         );
     }
