@@ -16,9 +16,9 @@ use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde_json::Value;
 
-use crate::options::SuggestedNames;
-use crate::output::{document_line, note, say};
-use crate::usage::usage;
+use quell_model::options::SuggestedNames;
+use quell_model::output::{document_line, note, say};
+use quell_model::usage::usage;
 
 /// Returns a parser for `--arch`: the name of one architecture, or `all`.
 fn archs() -> impl TypedValueParser<Value = &'static [Arch]> {

@@ -11,8 +11,8 @@ use quell_hunt::finding::{Counts, Event};
 use quell_hunt::{Hunt, Symbols, setup};
 
 use crate::boot::mistaken;
-use crate::output::{document_line, note, say};
-use crate::usage::usage;
+use quell_model::output::{document_line, note, say};
+use quell_model::usage::usage;
 
 /// Boot any x86-64 kernel on an emulated machine whose TLBs do the worst that the manual allows
 ///

@@ -9,10 +9,10 @@ use quell_experiments::results::{Header, Results};
 
 use crate::explore::kept;
 use crate::explore::output::Outcome;
-use crate::output::{Destination, say};
-use crate::results::{ResultsFile, ResultsPart};
-use crate::sweep::summary;
-use crate::usage::usage;
+use quell_model::output::{Destination, say};
+use quell_model::results::{ResultsFile, ResultsPart};
+use quell_model::sweep::summary;
+use quell_model::usage::usage;
 
 /// The arguments of `quell merge`.
 #[derive(Debug, Args)]

@@ -15,11 +15,11 @@ use quell_host::predict::kernel::Kernel;
 use quell_host::predict::{HOST_FILE, Line, predict};
 use serde::Serialize;
 
-use crate::options::{KERNELS, MACHINES};
-use crate::output::{self, paragraph, say};
-use crate::reproduce::short;
-use crate::table::{Table, number, words};
-use crate::usage::usage;
+use quell_model::options::{KERNELS, MACHINES};
+use quell_model::output::{self, paragraph, say};
+use quell_model::reproduce::short;
+use quell_model::table::{Table, number, words};
+use quell_model::usage::usage;
 
 /// Predict what each mechanism would save on this host
 ///

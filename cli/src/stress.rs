@@ -14,13 +14,13 @@ use quell_mutants::Mutant;
 use quell_threads::vm::{ProgramRun, Report, RunError};
 use serde::Serialize;
 
-use crate::mutants;
-use crate::options::WorkloadArgs;
-use crate::options::policy;
-use crate::output::{self, paragraph, say, several};
-use crate::run::{engine_rows, guard, table_of};
-use crate::table::Table;
-use crate::usage::usage;
+use quell_model::mutants;
+use quell_model::options::WorkloadArgs;
+use quell_model::options::policy;
+use quell_model::output::{self, paragraph, say, several};
+use quell_model::run::{engine_rows, guard, table_of};
+use quell_model::table::Table;
+use quell_model::usage::usage;
 
 /// The arguments of `quell stress`.
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ struct Json<'a> {
 pub fn run(args: &StressArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     if args.without.is_some()
-        && let Some(code) = mutants::in_copy()?
+        && let Some(code) = mutants::in_copy("quell")?
     {
         return Ok(code);
     }

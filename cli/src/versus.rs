@@ -11,9 +11,9 @@ use quell_boot::versus::{Comparison, Options, Scale};
 use quell_experiments::workloads;
 
 use crate::boot::mistaken;
-use crate::output::{self, paragraph, say};
-use crate::table::{Table, number, words};
-use crate::usage::usage;
+use quell_model::output::{self, paragraph, say};
+use quell_model::table::{Table, number, words};
+use quell_model::usage::usage;
 
 /// The arguments of `quell versus`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 /// The writer of Parquet and its tests. They run with the command's tests, so that the library isn't built a second
 /// time with this writer, which takes half a minute to build.
 #[cfg(feature = "parquet")]
-#[path = "../src/sweep/parquet.rs"]
+#[path = "../../model/command/src/sweep/parquet.rs"]
 mod writer;
 
 use std::fs;

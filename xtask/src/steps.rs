@@ -94,7 +94,7 @@ pub const STEPS: &[Step] = &[
     step("exhaustive", Optimised,
         &["cargo", "test", "--release", "--package", "quell-adversary", "--test", "adversary", "--", "--ignored"],
         "small programs hold in every schedule"),
-    step("schedules", Optimised, &["cargo", "run", "--release", "--quiet", "--", "explore", "--schedules", "2000"],
+    step("schedules", Optimised, &["cargo", "run", "--release", "--quiet", "--bin", "quell", "--", "explore", "--schedules", "2000"],
         "the contract holds in more than ten million schedules"),
     step("inputs", Tests,
         &["cargo", "test", "--features", "quell-cli/parquet", "--test", "cli", "--", "--include-ignored", "inputs::",
@@ -125,7 +125,7 @@ pub const STEPS: &[Step] = &[
         "in Asterinas' ostd quell costs no more than the flusher that it replaces, and programs see no stale page").boots(),
     step("hunt", Optimised, &["search/hunt/check"],
         "TLBs that do their worst show a flush left out of our kernel, and nothing in the kernel as it is").boots(),
-    step("stress", Optimised, &["cargo", "run", "--release", "--quiet", "--", "boot", "stress", "--minutes", "1"],
+    step("stress", Optimised, &["cargo", "run", "--release", "--quiet", "--bin", "quell", "--", "boot", "stress", "--minutes", "1"],
         "every operation on every CPU at random, on every MMU").boots(),
     // A cluster takes minutes to settle on a busy host.
     step("python", Alone, &["scripts/test-python"],

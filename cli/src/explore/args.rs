@@ -10,7 +10,7 @@ use quell_adversary::{MachineKind, Mistake, Scenario};
 use quell_experiments::sweep::Shard;
 use quell_experiments::workloads;
 
-use crate::options::{SuggestedNames, policy};
+use quell_model::options::{SuggestedNames, policy};
 
 /// Search for interleavings that break the contract, and test that known mistakes are found
 #[derive(Debug, Args)]

@@ -6,10 +6,6 @@ use super::args::ExploreArgs;
 use super::output::{self, Outcome};
 use super::survival;
 use super::work::end_on_signals;
-use crate::mutants::in_copy;
-use crate::output::{Destination, say, write};
-use crate::table::{Table, number, words};
-use crate::usage::usage;
 use quell_adversary::Mistake;
 use quell_adversary::cases;
 use quell_adversary::generate::campaign::KilledMutant;
@@ -18,6 +14,10 @@ use quell_boot::files;
 use quell_conformance::PolicyText;
 use quell_experiments::progress::{self, ProgressLine};
 use quell_experiments::{cpu_time, machines};
+use quell_model::mutants::in_copy;
+use quell_model::output::{Destination, say, write};
+use quell_model::table::{Table, number, words};
+use quell_model::usage::usage;
 use quell_vm::contract::timeline;
 use quell_vm::sim::heap::Heap;
 use serde_json::json;
@@ -159,7 +159,7 @@ fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
             "pairs": pairs,
         })
     };
-    crate::output::object(all);
+    quell_model::output::object(all);
 }
 
 fn print_people(campaign: &Campaign, seeks: bool, elapsed: Duration) {
@@ -261,7 +261,7 @@ pub fn replay(
     trace: Option<&Destination>,
 ) -> anyhow::Result<ExitCode> {
     if recorded.mistake.is_some_and(Mistake::is_of_source)
-        && let Some(code) = in_copy()?
+        && let Some(code) = in_copy("quell")?
     {
         return Ok(code);
     }

@@ -20,15 +20,15 @@ use std::time::Instant;
 
 pub use args::ExploreArgs;
 
-use crate::mutants::in_copy;
-use crate::output::{Destination, INTERRUPTED, note, say};
-use crate::results::{ResultsFile, ResultsWriter};
-use crate::usage::usage;
 use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
 use quell_adversary::generate::RecordedProgram;
 use quell_adversary::replay::{parse_code, parse_code_of, replay};
 use quell_adversary::{Case, Mistake};
 use quell_experiments::machines;
+use quell_model::mutants::in_copy;
+use quell_model::output::{Destination, INTERRUPTED, note, say};
+use quell_model::results::{ResultsFile, ResultsWriter};
+use quell_model::usage::usage;
 use quell_vm::contract::timeline;
 
 /// Runs the subcommand.
@@ -41,7 +41,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // A search catches the panics of the code that it runs. Without this call, it would continue without memory.
-    crate::output::end_without_memory();
+    quell_model::output::end_without_memory();
     // Checked before the work, which may take long.
     let trace = args.trace.as_deref();
     let trace = trace
@@ -56,7 +56,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     let jobs = jobs.map_or(1, NonZeroUsize::get);
     if args.mutants
         && mutants(&args)?.iter().any(|mistake| mistake.is_of_source())
-        && let Some(code) = in_copy()?
+        && let Some(code) = in_copy("quell")?
     {
         return Ok(code);
     }
@@ -93,7 +93,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     };
     let all = choice.cases(&machines::read).map_err(usage)?;
     if makes_source(all.iter().map(|case| case.mistake))
-        && let Some(code) = in_copy()?
+        && let Some(code) = in_copy("quell")?
     {
         return Ok(code);
     }
@@ -186,7 +186,7 @@ fn search_and_keep(
     keeper.finish()?;
     let outcome = if args.json {
         let (all, outcome) = kept::json(&file.results);
-        crate::output::object(all);
+        quell_model::output::object(all);
         outcome
     } else {
         let outcome = kept::print(&file.results);
@@ -232,7 +232,7 @@ fn run_replay(
     }
     .map_err(usage)?;
     if makes_source([case.mistake])
-        && let Some(code) = in_copy()?
+        && let Some(code) = in_copy("quell")?
     {
         return Ok(code);
     }
@@ -241,7 +241,7 @@ fn run_replay(
         output::replay_json(&case, violation.as_ref(), &lines);
     } else {
         let columns = timeline::columns(&lines, case.scenario.cpus, args.lines);
-        crate::output::write(&columns);
+        quell_model::output::write(&columns);
         match &violation {
             Some(violation) => say!("\n{violation}"),
             None => say!("\nthe contract holds in this run"),

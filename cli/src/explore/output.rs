@@ -3,7 +3,6 @@
 use super::args::ExploreArgs;
 use super::tables::{self, finds, killer};
 use super::work::CaseResult;
-use crate::output::{Destination, note, paragraph, say, several, write};
 use quell_adversary::Scenario;
 use quell_adversary::cases::{self, Row};
 use quell_adversary::explore::POLICIES;
@@ -12,6 +11,7 @@ use quell_adversary::replay::{replay, replay_code};
 use quell_adversary::{Case, Coverage, Failure, MachineKind, Mistake};
 use quell_conformance::PolicyText;
 use quell_experiments::cpu_time;
+use quell_model::output::{Destination, note, paragraph, say, several, write};
 use quell_vm::contract::{Violation, timeline};
 use serde_json::json;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub fn list(as_json: bool) {
             .collect();
         let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies,
                           "mutants": mutants });
-        crate::output::object(all);
+        quell_model::output::object(all);
         return;
     }
     say!("{}\n", tables::scenarios());
@@ -135,7 +135,7 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
             "schedules_per_second": rate.round(),
             "schedules_per_cpu_second": cpu_time::rate(schedules, spent),
         });
-        crate::output::object(all);
+        quell_model::output::object(all);
         return outcome;
     }
     say!("{}", tables::found(&found, args.exhaustive));
@@ -292,7 +292,7 @@ pub fn steps_json(
         "violation": found.map(cases::violation),
         "steps": steps,
     });
-    crate::output::object(all);
+    quell_model::output::object(all);
 }
 
 /// Prints the fate of each mutant.
@@ -316,7 +316,7 @@ pub fn mutants(args: &ExploreArgs, tested: &[MutantResult], elapsed: Duration) -
                 })
             })
             .collect();
-        crate::output::object(json!({ "mutants": rows }));
+        quell_model::output::object(json!({ "mutants": rows }));
     } else if args.markdown {
         markdown(tested);
     } else {

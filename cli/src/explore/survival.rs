@@ -1,9 +1,9 @@
 //! `quell explore --generate --mutants --markdown`: prints the results of the adversary's own programs, in the format
 //! of `search/adversary/results/survival.txt`.
 
-use crate::output::say;
 use quell_adversary::generate::Campaign;
 use quell_adversary::generate::campaign::KilledMutant;
+use quell_model::output::say;
 
 /// Mistakes that people found by reading the engine and the manager or by writing programs, each with the mutants that
 /// repeat it.

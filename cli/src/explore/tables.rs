@@ -4,7 +4,7 @@ use quell_adversary::cases::Row;
 use quell_adversary::mutants::MutantResult;
 use quell_adversary::{Coverage, MachineKind, Mistake, Scenario};
 
-use crate::table::{Cell, Table, number, verdict, words};
+use quell_model::table::{Cell, Table, number, verdict, words};
 
 /// Returns the mutants that a scenario must find.
 pub fn finds(scenario: &Scenario) -> Vec<&'static str> {

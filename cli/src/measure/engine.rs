@@ -10,9 +10,9 @@ use quell_threads::cost::{Cost, Costs, Row, SHOOTDOWN_PAGES};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-use crate::mutants;
-use crate::output::{self, paragraph, say};
-use crate::table::{Cell, Table, number, verdict, words};
+use quell_model::mutants;
+use quell_model::output::{self, paragraph, say};
+use quell_model::table::{Cell, Table, number, verdict, words};
 
 /// The arguments of `quell measure engine`.
 #[derive(Args, Debug)]
@@ -54,7 +54,7 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
 }
 
 fn run_guards(args: &EngineArgs) -> Result<ExitCode> {
-    if let Some(code) = mutants::in_copy()? {
+    if let Some(code) = mutants::in_copy("quell")? {
         return Ok(code);
     }
     let guards = quell_threads::cost::guards(args.rounds as usize);

@@ -8,8 +8,8 @@ use clap::Args;
 use quell_experiments::numbers::digits;
 use quell_host::paths::measure;
 
-use crate::output::{self, Destination, paragraph, say};
-use crate::table::{Table, number, words};
+use quell_model::output::{self, Destination, paragraph, say};
+use quell_model::table::{Table, number, words};
 
 /// Measure the running kernel's own code: calls, faults, pages and tables, alone and with a second thread.
 ///

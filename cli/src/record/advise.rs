@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::read::{analysed, open};
 use super::{replay, show};
-use crate::output::say;
+use quell_model::output::say;
 
 /// Advise on a recording: the changes that remove shootdowns, and how many each removes
 ///

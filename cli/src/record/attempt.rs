@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 
 use super::live::{seconds, told_to_end};
 use super::read::{analysed, open};
-use crate::output::{note, object, paragraph, say};
-use crate::table::{Table, number, words};
-use crate::usage::usage;
+use quell_model::output::{note, object, paragraph, say};
+use quell_model::table::{Table, number, words};
+use quell_model::usage::usage;
 
 /// Try a setting: run a command or a server with and without it, alternately
 ///

@@ -21,9 +21,9 @@ use quell_record::perf::live::{Options, RecordError, Recorder, Scope, Summary, S
 use quell_record::perf::{ReadTime, Statistics, counters};
 use rustix::fs::FlockOperation;
 
-use crate::output::{note, object, paragraph, say};
-use crate::table::{Table, number, words};
-use crate::usage::usage;
+use quell_model::output::{note, object, paragraph, say};
+use quell_model::table::{Table, number, words};
+use quell_model::usage::usage;
 
 /// The processes to record, the duration, and the output file.
 #[derive(Debug, Args)]

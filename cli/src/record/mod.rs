@@ -36,8 +36,8 @@ use quell_record::show::perfetto::Perfetto;
 use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
 
-use crate::output::{Destination, INTERRUPTED};
-use crate::usage::usage;
+use quell_model::output::{Destination, INTERRUPTED};
+use quell_model::usage::usage;
 use read::{analysed, open};
 
 /// Record a program's shootdowns: the calls that cause them, the threads that pay, the changes that help
@@ -223,13 +223,13 @@ impl ShowArgs {
             };
             let mut text = Vec::new();
             folded::write(&report, by, &mut text)?;
-            crate::output::write(&String::from_utf8_lossy(&text));
+            quell_model::output::write(&String::from_utf8_lossy(&text));
         } else {
             show::report(&report);
             replay::print(replayed.as_ref());
             for (what, place) in [("page", html), ("trace", trace), ("workload", workload)] {
                 if let Some(place) = place {
-                    crate::output::say!("Wrote the {what} to {}.", place.shown());
+                    quell_model::output::say!("Wrote the {what} to {}.", place.shown());
                 }
             }
         }

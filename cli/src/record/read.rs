@@ -9,7 +9,7 @@ use quell_record::perf::Source;
 use quell_record::perf::file::Recording;
 use quell_record::workload::{CallCollector, Calls};
 
-use crate::usage::usage;
+use quell_model::usage::usage;
 
 /// Reads a recording to its end and returns its analysis and its calls. Shows the progress.
 pub fn analysed(

@@ -9,9 +9,9 @@ use quell_experiments::machines;
 use quell_host::predict::HOST_FILE;
 use quell_host::predict::recorded::ReplayedProgram;
 
-use crate::output::{object, paragraph, say};
-use crate::table::{Table, number, words};
-use crate::usage::usage;
+use quell_model::output::{object, paragraph, say};
+use quell_model::table::{Table, number, words};
+use quell_model::usage::usage;
 
 /// The machine for replays if there is no file about this host.
 const BUILT_IN: &str = "haswell-server";

@@ -5,8 +5,8 @@ use quell_record::figures::{Range, count, percents, short, time, times};
 use quell_record::line::{COLUMNS, LABEL, parted};
 use quell_record::report::Report;
 
-use crate::output::{filled, paragraph, say, width};
-use crate::table::{Table, number, words};
+use quell_model::output::{filled, paragraph, say, width};
+use quell_model::table::{Table, number, words};
 
 /// The largest number of rows of a table in a terminal. Files and `--json` have all rows.
 const ROWS: usize = 12;

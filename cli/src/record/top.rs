@@ -12,8 +12,8 @@ use quell_record::perf::live::{Options, RecordError, Recorder, Scope, Summing, i
 use quell_record::top::{Row, Top, TopSecond};
 
 use super::live::{percent as percentage, seconds, told_to_end};
-use crate::output::{self, note, say};
-use crate::table::{Table, number, words};
+use quell_model::output::{self, note, say};
+use quell_model::table::{Table, number, words};
 
 /// Show the cost of shootdowns live: a line per process, refreshed each second
 ///
@@ -51,7 +51,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         buffer: None,
     };
     if let Some(pid) = args.pids.iter().find(|pid| !is_running(**pid)) {
-        return Err(crate::usage::usage(format_args!(
+        return Err(quell_model::usage::usage(format_args!(
             "--pid {pid}: there is no such process"
         )));
     }

@@ -32,17 +32,10 @@ pub fn cargo(root: &Path) -> io::Result<Command> {
 ///
 /// # Errors
 /// If the copy can't be made or doesn't compile, or there is no cargo.
-pub fn program(root: &Path, package: &str, name: &str) -> io::Result<PathBuf> {
+pub fn program(root: &Path, name: &str) -> io::Result<PathBuf> {
     let mut build = cargo(root)?;
-    build.args([
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        package,
-        "--bin",
-        name,
-    ]);
+    // No package: it would decide the features of shared crates, and another program would build those again.
+    build.args(["build", "--release", "--locked", "--bin", name]);
     // Tests and scripts read the output; only people need to see a successful build.
     if !io::IsTerminal::is_terminal(&io::stderr()) {
         build.arg("--quiet");
@@ -56,11 +49,15 @@ pub fn program(root: &Path, package: &str, name: &str) -> io::Result<PathBuf> {
     if !status.success() {
         return Err(io::Error::other("the copy with the mutants does not build"));
     }
-    let program = tree::build(root).join("release").join(name);
-    Ok(program.with_extension(env::consts::EXE_EXTENSION))
+    Ok(place(root, name))
 }
 
-/// Returns whether the copy was built before.
-pub fn is_built(root: &Path) -> bool {
-    tree::build(root).join("release").is_dir()
+fn place(root: &Path, name: &str) -> PathBuf {
+    let program = tree::build(root).join("release").join(name);
+    program.with_extension(env::consts::EXE_EXTENSION)
+}
+
+/// Returns whether this program of the copy was built before.
+pub fn is_built(root: &Path, name: &str) -> bool {
+    place(root, name).exists()
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use quell_host::clear::{Options, measure, plot};
 
-use crate::output::{self, Destination, write};
+use quell_model::output::{self, Destination, write};
 
 /// The arguments of `quell measure clear`.
 #[derive(Args, Debug)]

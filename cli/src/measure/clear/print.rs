@@ -5,8 +5,8 @@ use std::fmt::Write;
 use quell_host::clear::plot;
 use quell_host::clear::report::{PlanChoice, Report, Row, bytes_label};
 
-use crate::output::filled;
-use crate::table::{Cell, Table, number, verdict, words};
+use quell_model::output::filled;
+use quell_model::table::{Cell, Table, number, verdict, words};
 
 /// Returns a table of speeds, one row for each length. A star marks the engine's choice.
 pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[PlanChoice]) -> Table {

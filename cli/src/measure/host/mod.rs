@@ -11,8 +11,8 @@ use quell_host::live::bench::ALL;
 use quell_host::predict::HOST_FILE;
 use quell_workloads::files::hint;
 
-use crate::output::{Destination, INTERRUPTED, say};
-use crate::usage::usage;
+use quell_model::output::{Destination, INTERRUPTED, say};
+use quell_model::usage::usage;
 
 /// The exit code if every chosen benchmark was refused, so that nothing was measured.
 const EXIT_NOTHING_MEASURED: u8 = 3;

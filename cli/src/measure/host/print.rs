@@ -3,8 +3,8 @@
 use quell_host::live::beside::{NOISY, TOLERANCE};
 use quell_host::live::report::{Benchmark, Comparison, QuietSamples, Report, Row};
 
-use crate::output::{paragraph, say};
-use crate::table::{Cell, Table, number, verdict, words};
+use quell_model::output::{paragraph, say};
+use quell_model::table::{Cell, Table, number, verdict, words};
 
 /// Formats a duration with three digits and a unit, for example `9.87 ns`.
 fn time(ns: f64) -> String {

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use quell_boot::files;
 use quell_experiments::machines;
 use quell_experiments::results::{Header, MergeError, Results, read_line};
+use tempfile::Builder;
 
 use crate::usage::usage;
 
@@ -21,6 +21,7 @@ use crate::usage::usage;
 pub struct ResultsFile<W> {
     place: PathBuf,
     file: File,
+    /// The results so far.
     pub results: Results<W>,
 }
 
@@ -79,6 +80,28 @@ fn place_of(place: &Path) -> Result<PathBuf> {
         Ok(_) => Ok(fs::canonicalize(place)?),
         Err(_) => Ok(place.to_owned()),
     }
+}
+
+/// Replaces a file and leaves it open. A process that opens it reads either the old content or all of `content`.
+fn replace(place: &Path, content: &[u8]) -> Result<File> {
+    let folder = match place.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let written = || {
+        fs::create_dir_all(folder)?;
+        let mut builder = Builder::new();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // The process's mask decides, as for any new file.
+            builder.permissions(fs::Permissions::from_mode(0o666));
+        }
+        let mut file = builder.prefix("partial-").tempfile_in(folder)?;
+        file.write_all(content)?;
+        file.persist(place).map_err(|error| error.error)
+    };
+    written().with_context(|| format!("writing {}", place.display()))
 }
 
 /// Locks a file, so that only this command writes it until the file is closed.
@@ -153,7 +176,7 @@ impl<W: Header> ResultsFile<W> {
     }
 
     fn new(place: PathBuf, results: Results<W>) -> Result<Self> {
-        let file = alone(files::replace(&place, results.text().as_bytes())?, &place)?;
+        let file = alone(replace(&place, results.text().as_bytes())?, &place)?;
         Ok(ResultsFile {
             place,
             file,
@@ -211,7 +234,7 @@ impl<W: Header> ResultsFile<W> {
         if !is_at(&self.file, &self.place) {
             return Err(taken(&self.place));
         }
-        self.file = files::replace(&self.place, self.results.text().as_bytes())?;
+        self.file = replace(&self.place, self.results.text().as_bytes())?;
         Ok(())
     }
 }
@@ -220,6 +243,7 @@ impl<W: Header> ResultsFile<W> {
 pub struct ResultsWriter<'f, W>(Mutex<(&'f mut ResultsFile<W>, Option<anyhow::Error>)>);
 
 impl<'f, W: Header> ResultsWriter<'f, W> {
+    /// Creates a writer without an error.
     pub fn new(file: &'f mut ResultsFile<W>) -> Self {
         ResultsWriter(Mutex::new((file, None)))
     }

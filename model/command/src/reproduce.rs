@@ -340,7 +340,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     let form = args.form();
     let plans = args.experiments()?;
     if args.guards
-        && let Some(code) = mutants::in_copy()?
+        && let Some(code) = mutants::in_copy("quell-model")?
     {
         return Ok(code);
     }

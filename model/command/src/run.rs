@@ -93,7 +93,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     let machine = args.machine.resolve()?;
     if !args.without.is_empty()
-        && let Some(code) = mutants::in_copy()?
+        && let Some(code) = mutants::in_copy("quell-model")?
     {
         return Ok(code);
     }

@@ -373,52 +373,6 @@ impl fmt::Display for Table {
 }
 
 #[cfg(test)]
-impl Table {
-    /// Fails unless the table is laid out well in terminals of 80, 120 and 200 columns and in a pipe: no line is too
-    /// long, no word is split or lost, and every number is whole and beside its unit.
-    pub fn assert_laid_out(&self, name: &str) {
-        assert!(!self.rows.is_empty(), "{name} shows nothing");
-        for width in [Some(80), Some(120), Some(200), None] {
-            let text = self.render(width, false);
-            let context = || format!("{name} at {width:?}:\n{text}");
-            let longest = text.lines().map(length).max().unwrap_or(0);
-            assert!(longest <= width.unwrap_or(usize::MAX), "{}", context());
-            let left_out = |heading: &str| {
-                text.contains("Not shown") && {
-                    let note = &text[text.rfind("Not shown").unwrap_or(0)..];
-                    let note: Vec<&str> = note.split_whitespace().collect();
-                    !heading.is_empty() && note.join(" ").contains(heading)
-                }
-            };
-            let found: Vec<&str> = text.split_whitespace().collect();
-            for (index, column) in self.columns.iter().enumerate() {
-                if column.spare && left_out(&column.heading) {
-                    continue;
-                }
-                for row in &self.rows {
-                    let cell = row[index].text.trim();
-                    for word in cell.split_whitespace() {
-                        assert!(found.contains(&word), "`{word}` of {}", context());
-                    }
-                    if column.number {
-                        assert!(text.contains(cell), "`{cell}` of {}", context());
-                    }
-                }
-            }
-        }
-        // A pipe gets whole rows, whatever they contain.
-        let piped = self.render(None, false);
-        assert!(piped.lines().count() >= self.rows.len() + 2, "{name}");
-    }
-
-    /// Returns whether this width fits a table with every column, so that rows don't become paragraphs.
-    pub fn is_whole(&self, width: usize) -> bool {
-        let all: Vec<usize> = (0..self.columns.len()).collect();
-        self.widths(&all, width).is_some()
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -12,11 +12,13 @@ const RECORDS: bool = cfg!(all(
 ));
 
 /// The facts about this host that decide which commands work.
-struct Host {
+pub struct Host {
     /// The kernel's release; `None` if the kernel isn't Linux.
-    linux: Option<String>,
-    cpus: usize,
-    root: bool,
+    pub linux: Option<String>,
+    /// The number of CPUs that this process may use.
+    pub cpus: usize,
+    /// Whether the user is root.
+    pub root: bool,
 }
 
 impl Host {
@@ -50,7 +52,7 @@ impl Host {
     }
 
     /// Returns the commands that most people want, each with its purpose. `quell` is the command as the user types it.
-    fn commands(&self, quell: &str) -> [[String; 2]; 3] {
+    pub fn commands(&self, quell: &str) -> [[String; 2]; 3] {
         let record = match (RECORDS && self.linux.is_some(), self.root) {
             (true, true) => [
                 format!("{quell} record -- ./server"),
@@ -117,13 +119,5 @@ mod tests {
             assert_eq!(first(true, false), "sudo quell record -- ./server");
         }
         assert_eq!(first(false, true), "quell record --import FILE");
-    }
-
-    #[test]
-    fn the_commands_are_taken() {
-        for [command, _] in host(true, true).commands("quell") {
-            let told = crate::command().try_get_matches_from(command.split_whitespace());
-            assert!(told.is_ok(), "{command}: {}", told.unwrap_err());
-        }
     }
 }

@@ -20,24 +20,3 @@ pub struct Usage(pub String);
 pub fn usage(mistake: impl std::fmt::Display) -> anyhow::Error {
     Usage(mistake.to_string()).into()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::EXIT_CODES;
-
-    fn assert_told_once(mut command: clap::Command) {
-        let help = command.render_long_help().to_string();
-        assert_eq!(help.matches(EXIT_CODES).count(), 1, "{help}");
-        assert_eq!(help.matches("xit code").count(), 1, "{help}");
-        for inner in command.get_subcommands() {
-            if inner.get_name() != "help" {
-                assert_told_once(inner.clone());
-            }
-        }
-    }
-
-    #[test]
-    fn the_help_of_every_command_lists_exit_codes_once() {
-        assert_told_once(crate::command());
-    }
-}

@@ -27,6 +27,7 @@ use crate::memory;
 use crate::usage::usage;
 
 /// Prints a line to standard output, like `println!`.
+#[macro_export]
 macro_rules! say {
     () => {
         $crate::output::line(format_args!(""))
@@ -37,13 +38,14 @@ macro_rules! say {
 }
 
 /// Prints a line to standard error, like `eprintln!`, if possible.
+#[macro_export]
 macro_rules! note {
     ($($text:tt)*) => {
         $crate::output::remark(format_args!($($text)*))
     };
 }
 
-pub(crate) use {note, say};
+pub use {note, say};
 
 /// The payload of the unwinding that ends the command if standard output can't be written.
 struct Unwritable(io::Error);
