@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use quell_boot::{Arch, follow, prepare, told_to_end};
 use quell_hunt::finding::{Counts, Event};
-use quell_hunt::{Hunt, Symbols, setup};
+use quell_hunt::{Hunt, Skip, Symbols, setup};
 
 use crate::boot::mistaken;
 use quell_model::output::{document_line, note, say};
@@ -31,7 +31,7 @@ pub struct HuntArgs {
     initrd: Option<PathBuf>,
     /// Add to the kernel's command line; may be repeated. For Linux, `console=ttyS0 panic=-1` comes before it; for
     /// `quell`, see the options of `quell boot`, for example `run=conformance break=request`
-    #[arg(long, value_name = "WORDS")]
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     append: Vec<String>,
     /// Read names of the kernel's functions from this file: ELF, or a System.map
     #[arg(long, value_name = "FILE")]
@@ -56,6 +56,10 @@ pub struct HuntArgs {
     /// unmap). Always on for `quell`
     #[arg(long)]
     lazy_unmap: bool,
+    /// Leave out calls of FUNCTION if CALLER, or a function that CALLER has called, calls it. This plants a mistake in
+    /// an unmodified kernel: `--skip flush_tlb_mm_range@do_mprotect_pkey`. Needs --symbols; may be repeated
+    #[arg(long, value_name = "FUNCTION[@CALLER]", conflicts_with = "plain")]
+    skip: Vec<String>,
     /// Stop after this many findings
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     findings: u32,
@@ -100,6 +104,7 @@ impl HuntArgs {
             aggressive: (!self.plain).then_some(self.aggressive),
             findings: self.findings,
             lazy_unmap: self.lazy_unmap || own,
+            skips: Vec::new(),
             more: self.qemu.clone(),
         };
         let mut symbols = self.symbols.clone();
@@ -136,11 +141,20 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     let Some(kernel) = &args.kernel else {
         return Ok(ExitCode::SUCCESS);
     };
-    let (hunt, symbols) = args.hunt(kernel)?;
+    let (mut hunt, symbols) = args.hunt(kernel)?;
     let symbols = match symbols {
         Some(file) => Symbols::read(&file).map_err(usage)?,
-        None => Symbols::default(),
+        None if args.skip.is_empty() => Symbols::default(),
+        None => {
+            return Err(usage(
+                "--skip needs the kernel's functions: give --symbols, too",
+            ));
+        }
     };
+    for skip in &args.skip {
+        let why = |why| usage(format_args!("--skip {skip}: {why}"));
+        hunt.skips.push(Skip::read(skip, &symbols).map_err(why)?);
+    }
     let command = hunt.command(&setup::find()?)?;
     if args.print_command {
         say!("{}", command.shown());
@@ -201,6 +215,9 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
                 .unwrap_or_else(|| "the machine ended without printing its counts".into())
         );
     };
+    if !args.skip.is_empty() && counts.skipped == 0 {
+        bail!("no call was left out: the kernel made none of --skip");
+    }
     say!("{}", summary(&counts, outcome.seconds));
     Ok(ExitCode::SUCCESS)
 }

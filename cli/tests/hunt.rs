@@ -25,6 +25,7 @@ fn wrong_arguments_are_refused() {
         (&["quell", "--plain", "--aggressive", "3"], "--plain"),
         (&["quell", "--initrd", &here], "leave out --initrd"),
         (&[&here, "--symbols", &here], "contains no functions"),
+        (&[&here, "--skip", "f"], "give --symbols"),
     ] {
         let (code, text) = hunt(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {text}");

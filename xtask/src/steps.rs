@@ -125,6 +125,9 @@ pub const STEPS: &[Step] = &[
         "in Asterinas' ostd quell costs no more than the flusher that it replaces, and programs see no stale page").boots(),
     step("hunt", Optimised, &["search/hunt/check"],
         "TLBs that do their worst show a flush left out of our kernel, and nothing in the kernel as it is").boots(),
+    step("hunt-linux", Optimised, &["search/hunt/linux/run"],
+        "a hunt in Linux finds each of thirteen flushes that are left out, and nothing else; skipped if nothing can be \
+         built"),
     step("stress", Optimised, &["cargo", "run", "--release", "--quiet", "--bin", "quell", "--", "boot", "stress", "--minutes", "1"],
         "every operation on every CPU at random, on every MMU").boots(),
     // A cluster takes minutes to settle on a busy host.

@@ -10,8 +10,8 @@
  * CPU returns to user mode and the frame of that return lies on that stack, the call that made the change has ended.
  * From then on, no access may complete that the old translation allows and the tables forbid: clause C3 of the contract.
  * Nor may a CPU that runs in user mode still hold that translation, because its next instruction could use it.
- * Changes by threads that never return to user mode (kswapd) are therefore not judged. A kernel with lazy unmap leaves
- * translations of clean pages behind on purpose (C4): then reads through read-only ones are not judged either.
+ * A change by a thread that never enters user mode (kswapd) has ended after THREAD_MOST instructions. A kernel with
+ * lazy unmap leaves translations of clean pages behind on purpose (C4): then reads through read-only ones are not judged.
  *
  * One host thread runs all CPUs in turn (QEMU's -icount), so nothing here needs a lock. Four- and five-level tables
  * only; there are no tags, because this QEMU has none.
@@ -24,6 +24,7 @@
 #include "exec/ram_addr.h"
 #include "sysemu/cpus.h"
 #include "sysemu/cpu-timers.h"
+#include "exec/helper-proto.h"
 #include "tcg/tcg.h"
 #include "hunt.h"
 #include "qemu/seqlock.h"
@@ -34,6 +35,10 @@
 #define STACK_WORDS 96
 /* How far above the stored-from stack pointer the frame of a return to user mode is looked for. */
 #define STACK_REACH (16 * 1024)
+/* Within so many instructions, a thread of the kernel flushes the translations that it takes away. */
+#define THREAD_MOST 100000000
+/* Functions to leave out. */
+#define SKIPS_MOST 8
 /* Changes of stacks that have not returned yet; older ones are forgotten. */
 #define PENDING_MOST 8192
 /* The exit code after a finding. */
@@ -48,9 +53,16 @@ typedef struct Change {
     uint64_t old;
     int cpu;
     uint64_t pc, rsp, at, returned;
+    /* No user mode was entered from this stack: nothing returns there. */
+    bool by_thread;
     uint64_t stack[STACK_WORDS];
     int words;
 } Change;
+
+/* A function that returns at once, if a return address in [caller, caller_end) is on the stack. */
+typedef struct Skip {
+    uint64_t function, caller, caller_end;
+} Skip;
 
 /* A kept translation, or the result of a walk. Levels count from 1, the leaf's table. */
 typedef struct Kept {
@@ -85,7 +97,9 @@ static struct {
     GHashTable *tables;
     GPtrArray *pending;
     GHashTable *newest; /* slot -> the newest pending change of it */
-    unsigned found;
+    unsigned found, skips;
+    Skip skip[SKIPS_MOST];
+    uint64_t skipped;
     uint64_t walks, hits, guesses, stale, changes, returned;
 } hunt;
 
@@ -129,9 +143,25 @@ static void print_end(void)
 {
     fprintf(stderr,
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
-            ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u}\n",
+            ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
+            ",\"skipped\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
-            g_hash_table_size(hunt.tables), hunt.found);
+            g_hash_table_size(hunt.tables), hunt.found, hunt.skipped);
+}
+
+/* Reads QUELL_SKIP: "function caller caller_end", three hexadecimal addresses each, separated by commas. */
+static void read_skips(void)
+{
+    const char *text = getenv("QUELL_SKIP");
+    Skip *skip = hunt.skip;
+
+    for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL, skip++) {
+        if (hunt.skips++ == SKIPS_MOST
+            || sscanf(text, "%" SCNx64 " %" SCNx64 " %" SCNx64, &skip->function, &skip->caller, &skip->caller_end) != 3) {
+            fprintf(stderr, "quell-hunt: QUELL_SKIP: expected three addresses each, of at most %d functions\n", SKIPS_MOST);
+            exit(2);
+        }
+    }
 }
 
 /* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap", four numbers. */
@@ -162,6 +192,7 @@ static bool enabled(void)
         draw(&hunt.random);
     }
     hunt.turns = draw(&hunt.random);
+    read_skips();
     hunt.tables = g_hash_table_new_full(NULL, NULL, NULL, g_free);
     hunt.newest = g_hash_table_new(NULL, NULL);
     hunt.pending = g_ptr_array_new();
@@ -363,6 +394,53 @@ static uint64_t peek(CPUX86State *env, vaddr va)
     return host ? ldq_le_p(host) : 0;
 }
 
+/*
+ * Calls `each` for the words of a stack from an address on, until it returns true or the stack ends. Returns whether
+ * it did.
+ */
+static bool any_word(CPUX86State *env, vaddr from, bool (*each)(CPUX86State *, vaddr, uint64_t, const void *),
+                     const void *with)
+{
+    for (vaddr at = from & ~7ull; at < from + STACK_REACH; ) {
+        Kept page;
+        ram_addr_t ram;
+        vaddr end = (at | ~TARGET_PAGE_MASK) + 1;
+        uint8_t *host = NULL;
+
+        if (walk(env, at, &page)) {
+            host = ram_at(page.pa + (at & MAKE_64BIT_MASK(0, shift_of(page.leaf))), &ram);
+        }
+        if (!host) {
+            return false;
+        }
+        for (vaddr word = at; word < end; word += 8) {
+            if (each(env, word, ldq_le_p(host + (word - at)), with)) {
+                return true;
+            }
+        }
+        at = end;
+    }
+    return false;
+}
+
+static bool is_user_selector(uint64_t word)
+{
+    return word <= 0xffff && (word & 3) == 3;
+}
+
+/* Returns whether the frame of an entry from user mode continues here: cs, rflags, rsp, ss, after rip. */
+static bool is_user_cs(CPUX86State *env, vaddr at, uint64_t cs, const void *with)
+{
+    return is_user_selector(cs) && is_user_selector(peek(env, at + 24)) && peek(env, at - 8) != 0;
+}
+
+static bool is_caller(CPUX86State *env, vaddr at, uint64_t word, const void *with)
+{
+    const Skip *skip = with;
+
+    return word >= skip->caller && word < skip->caller_end;
+}
+
 static int copy_stack(CPUX86State *env, uint64_t *to)
 {
     vaddr rsp = env->regs[R_ESP] & ~7ull;
@@ -411,6 +489,10 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     Change *change = g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)slot);
     CPUState *cs;
 
+    /* Only a walker changes tables in user mode: it sets the accessed or the dirty bit. */
+    if ((env->hflags & HF_CPL_MASK) == 3) {
+        return;
+    }
     if (change && llabs((long long)(change->rsp - env->regs[R_ESP])) < STACK_REACH) {
         return;
     }
@@ -447,6 +529,7 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     change->pc = guest_pc(by, ra);
     change->rsp = env->regs[R_ESP];
     change->at = now();
+    change->by_thread = !any_word(env, change->rsp, is_user_cs, NULL);
     change->words = copy_stack(env, change->stack);
     g_ptr_array_add(hunt.pending, change);
     g_hash_table_replace(hunt.newest, (void *)(uintptr_t)slot, change);
@@ -545,30 +628,16 @@ static void mark(Kept *kept, void *with)
     }
 }
 
-/* Returns whether the frame by which user mode was entered lies on the stack that made a change. */
-static bool is_of(CPUX86State *env, const Change *change)
+static bool is_this_return(CPUX86State *env, vaddr at, uint64_t rip, const void *with)
 {
-    for (vaddr at = change->rsp & ~7ull; at < change->rsp + STACK_REACH; ) {
-        Kept page;
-        ram_addr_t ram;
-        vaddr end = (at | ~TARGET_PAGE_MASK) + 1;
-        uint8_t *host = NULL;
+    return rip == env->eip && peek(env, at + 24) == env->regs[R_ESP];
+}
 
-        if (walk(env, at, &page)) {
-            host = ram_at(page.pa + (at & MAKE_64BIT_MASK(0, shift_of(page.leaf))), &ram);
-        }
-        if (!host) {
-            return false;
-        }
-        for (vaddr word = at; word < end; word += 8) {
-            /* The frame is: rip, cs, rflags, rsp, ss. */
-            if (ldq_le_p(host + (word - at)) == env->eip && peek(env, word + 24) == env->regs[R_ESP]) {
-                return true;
-            }
-        }
-        at = end;
-    }
-    return false;
+/* Returns whether a change has ended: the frame by which user mode was entered lies on its stack, or its time is over. */
+static bool has_ended(CPUX86State *env, const Change *change)
+{
+    return change->by_thread ? now() - change->at > THREAD_MOST
+                             : any_word(env, change->rsp, is_this_return, NULL);
 }
 
 void hunt_user(CPUState *cs)
@@ -586,12 +655,13 @@ void hunt_user(CPUState *cs)
         CPUState *other;
         Marking marking = { .change = change };
 
-        if (stack != yes && (stack == no || !is_of(env, change))) {
-            no = stack;
+        if (change->by_thread ? !has_ended(env, change)
+                              : stack != yes && (stack == no || !has_ended(env, change))) {
+            no = change->by_thread ? no : stack;
             hunt.pending->pdata[left++] = change;
             continue;
         }
-        yes = stack;
+        yes = change->by_thread ? yes : stack;
         if (g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)change->slot) == change) {
             g_hash_table_remove(hunt.newest, (void *)(uintptr_t)change->slot);
         }
@@ -705,4 +775,36 @@ int64_t hunt_turn(CPUState *cs, int64_t most)
         return most;
     }
     return most < 2 ? most : MIN(most, 1 + draw(&hunt.turns) % (1ull << (6 + draw(&hunt.turns) % 12)));
+}
+
+bool hunt_skips(vaddr pc)
+{
+    bool skips = false;
+
+    if (enabled()) {
+        for (unsigned i = 0; i < hunt.skips; i++) {
+            skips |= hunt.skip[i].function == pc;
+        }
+    }
+    return skips;
+}
+
+/* At the first instruction of a function: returns to its caller, if this call is to be left out. */
+void helper_hunt_skip(CPUX86State *env)
+{
+    CPUState *cs = env_cpu(env);
+    uint64_t pc = guest_pc(cs, GETPC());
+
+    for (unsigned i = 0; i < hunt.skips; i++) {
+        const Skip *skip = &hunt.skip[i];
+
+        if (skip->function == pc && any_word(env, env->regs[R_ESP], is_caller, skip)) {
+            /* Only this gives back the instructions of the block, which have been counted. */
+            cpu_restore_state(cs, GETPC());
+            env->eip = peek(env, env->regs[R_ESP]);
+            env->regs[R_ESP] += 8;
+            hunt.skipped++;
+            cpu_loop_exit_noexc(cs);
+        }
+    }
 }

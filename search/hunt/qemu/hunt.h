@@ -31,6 +31,9 @@ bool hunt_watches(ram_addr_t ram);
 /* A store to a watched page is about to happen. */
 void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra);
 
+/* Returns whether calls of the function that begins here may be left out: then `helper_hunt_skip` runs at its begin. */
+bool hunt_skips(vaddr pc);
+
 /* Shortens a turn of this CPU, in instructions, so that the seed decides when CPUs alternate. */
 int64_t hunt_turn(CPUState *cs, int64_t most);
 

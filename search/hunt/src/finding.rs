@@ -33,6 +33,8 @@ pub struct Counts {
     pub tables: u64,
     /// Findings.
     pub found: u64,
+    /// Calls that were left out on request.
+    pub skipped: u64,
 }
 
 /// An access through a translation that the kernel had removed. Times are instructions of all CPUs.

@@ -13,6 +13,7 @@ pub use symbols::Symbols;
 use quell_boot::qemu::{Accelerator, Command, Machine};
 use quell_boot::{Arch, Images};
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The folders of the firmware in Debian's packages.
@@ -39,8 +40,34 @@ pub struct Hunt {
     pub findings: u32,
     /// Whether the kernel keeps stale translations of clean pages on purpose. Then reads through them are lawful.
     pub lazy_unmap: bool,
+    /// Calls to leave out: mistakes that the hunt should find.
+    pub skips: Vec<Skip>,
     /// More arguments for QEMU.
     pub more: Vec<String>,
+}
+
+/// A function that returns at once if it was called, directly or not, by another one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Skip {
+    /// The function's first instruction.
+    pub function: u64,
+    /// The instructions of the caller.
+    pub caller: Range<u64>,
+}
+
+impl Skip {
+    /// Reads `FUNCTION@CALLER`, or `FUNCTION` for all its calls.
+    ///
+    /// # Errors
+    /// If a name isn't that of exactly one function.
+    pub fn read(text: &str, symbols: &Symbols) -> Result<Skip, String> {
+        let (function, caller) = match text.split_once('@') {
+            Some((function, caller)) => (function, symbols.range(caller)?),
+            None => (text, 0..u64::MAX),
+        };
+        let function = symbols.range(function)?.start;
+        Ok(Skip { function, caller })
+    }
 }
 
 impl Hunt {
@@ -75,7 +102,15 @@ impl Hunt {
             // `env` starts it, so that the printed command line is complete.
             let (seed, findings, lazy) = (self.seed, self.findings, u8::from(self.lazy_unmap));
             let setting = format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy}");
-            let before = [setting.into(), command.program.into_os_string()];
+            let skip = |skip: &Skip| {
+                let Range { start, end } = skip.caller;
+                format!("{:x} {start:x} {end:x}", skip.function)
+            };
+            let skips: Vec<_> = self.skips.iter().map(skip).collect();
+            let skips =
+                (!skips.is_empty()).then(|| format!("QUELL_SKIP={}", skips.join(",")).into());
+            let before = [setting.into()].into_iter().chain(skips);
+            let before = before.chain([command.program.into_os_string()]);
             command.arguments.splice(0..0, before);
             command.program = "env".into();
         }
@@ -99,11 +134,17 @@ mod tests {
             aggressive: Some(9),
             findings: 2,
             lazy_unmap: true,
+            skips: vec![Skip {
+                function: 0x10,
+                caller: 0x20..0x30,
+            }],
             more: vec!["-s".into()],
         };
         let shown = hunt.command(Path::new("emulator")).unwrap().shown();
         assert!(
-            shown.starts_with("env 'QUELL_HUNT=7 9 2 1' emulator -machine q35 "),
+            shown.starts_with(
+                "env 'QUELL_HUNT=7 9 2 1' 'QUELL_SKIP=10 20 30' emulator -machine q35 "
+            ),
             "{shown}"
         );
         assert!(shown.contains(" -icount shift=0,sleep=off ") && shown.contains(" -smp 3 "));

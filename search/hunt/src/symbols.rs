@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
+use std::ops::Range;
 use std::path::Path;
 
 /// A kernel's functions, by address.
@@ -39,6 +40,25 @@ impl Symbols {
         let (start, name) = self.0.get(after.checked_sub(1)?)?;
         let offset = address - start;
         (offset < LONGEST && (after < self.0.len() || offset < 4096)).then_some((name, offset))
+    }
+
+    /// Returns the addresses of the function of this name. The compiler may have added a suffix (`name.isra.0`).
+    ///
+    /// # Errors
+    /// If no function, or more than one, has this name.
+    pub fn range(&self, name: &str) -> Result<Range<u64>, String> {
+        let is_part = |of: &str| of.contains(".cold") || of.contains(".part.");
+        let has_name = |of: &str| of == name || of.split('.').next() == Some(name) && !is_part(of);
+        let mut all = (0..self.0.len()).filter(|&at| has_name(&self.0[at].1));
+        let first = all
+            .next()
+            .ok_or_else(|| format!("no function is called {name}"))?;
+        if all.next().is_some() {
+            return Err(format!("several functions are called {name}"));
+        }
+        let start = self.0[first].0;
+        let mut later = self.0[first..].iter().map(|(at, _)| *at);
+        Ok(start..later.find(|&at| at > start).unwrap_or(start + LONGEST))
     }
 
     /// Returns an address with its function's name, if there is one.
@@ -96,6 +116,17 @@ mod tests {
         assert_eq!(symbols.find(0x1100), Some(("second", 0)));
         assert_eq!(symbols.find(0x9000 + 4096), None);
         assert_eq!(symbols.show(0x1104), "0x1104 second+0x4");
+        assert_eq!(symbols.range("first"), Ok(0x1000..0x1100));
+        assert!(symbols.range("data").is_err());
+        std::fs::write(
+            &file,
+            "10 t f\n20 t f.isra.0\n30 t g.constprop.0\n40 t h.cold\n",
+        )
+        .unwrap();
+        let symbols = Symbols::read(&file).unwrap();
+        assert_eq!(symbols.range("g"), Ok(0x30..0x40));
+        assert!(symbols.range("f").is_err_and(|why| why.contains("several")));
+        assert!(symbols.range("h").is_err());
         std::fs::write(&file, "not a map").unwrap();
         let error = Symbols::read(&file).unwrap_err().to_string();
         assert!(error.contains("System.map"), "{error}");

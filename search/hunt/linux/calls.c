@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The first process of a Linux to hunt in. Makes one kind of call that takes translations away, while other threads of
+ * the process run in user mode, and restarts the machine. `all` makes all kinds. It checks nothing: the judge of
+ * `quell hunt` does.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/swap.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+#define PAGE 4096ul
+#define PAGES 32ul
+#define SIZE (PAGES * PAGE)
+#define HUGE_SIZE (2ul << 20)
+
+static void must(int holds, const char *what)
+{
+	if (!holds) {
+		perror(what);
+		sync();
+		reboot(RB_AUTOBOOT);
+	}
+}
+
+static void *spin(void *cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((long)cpu, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+	for (;;)
+		__builtin_ia32_pause();
+	return NULL;
+}
+
+/* Runs in user mode for this long. */
+static void work_ms(long ms)
+{
+	struct timespec begin, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	do {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < ms);
+}
+
+static void set_file(const char *path, const char *value)
+{
+	int file = open(path, O_WRONLY);
+
+	must(file >= 0 && write(file, value, strlen(value)) > 0, path);
+	close(file);
+}
+
+static long number_in(const char *path)
+{
+	char text[32] = "";
+	int file = open(path, O_RDONLY);
+
+	must(file >= 0 && read(file, text, sizeof(text) - 1) > 0, path);
+	close(file);
+	return atol(text);
+}
+
+/* Returns private memory whose pages are all present and alike. */
+static char *memory(size_t size)
+{
+	char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(at != MAP_FAILED, "mmap");
+	for (size_t page = 0; page < size; page += PAGE)
+		at[page] = 1;
+	return at;
+}
+
+static void do_munmap(void)
+{
+	must(!munmap(memory(SIZE), SIZE), "munmap");
+}
+
+static void do_discard(void)
+{
+	must(!madvise(memory(SIZE), SIZE, MADV_DONTNEED), "MADV_DONTNEED");
+}
+
+static void do_mprotect(void)
+{
+	must(!mprotect(memory(SIZE), SIZE, PROT_READ), "mprotect");
+}
+
+static void do_mremap(void)
+{
+	char *to = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(mremap(memory(SIZE), SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to, "mremap");
+}
+
+static void do_fork(void)
+{
+	memory(SIZE);
+	pid_t child = fork();
+
+	must(child >= 0, "fork");
+	if (!child)
+		_exit(0);
+	waitpid(child, NULL, 0);
+}
+
+/* A store to memory that a child shares. */
+static void do_copy(void)
+{
+	char *at = memory(SIZE);
+	pid_t child = fork();
+
+	must(child >= 0, "fork");
+	if (!child) {
+		pause();
+		_exit(0);
+	}
+	work_ms(20);
+	for (size_t page = 0; page < SIZE; page += PAGE)
+		at[page] = 2;
+	kill(child, 9);
+	waitpid(child, NULL, 0);
+}
+
+static void do_collapse(void)
+{
+	char *at = mmap(NULL, 2 * HUGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(at != MAP_FAILED, "mmap");
+	at = (char *)(((uintptr_t)at + HUGE_SIZE - 1) & -HUGE_SIZE);
+	must(!madvise(at, HUGE_SIZE, MADV_NOHUGEPAGE), "MADV_NOHUGEPAGE");
+	for (size_t page = 0; page < HUGE_SIZE; page += PAGE)
+		at[page] = 1;
+	must(!madvise(at, HUGE_SIZE, MADV_HUGEPAGE), "MADV_HUGEPAGE");
+	must(!madvise(at, HUGE_SIZE, MADV_COLLAPSE), "MADV_COLLAPSE");
+}
+
+/* Makes holes in memory, and has the kernel move pages together. */
+static void do_compact(void)
+{
+	size_t size = 128ul << 20;
+	char *at = memory(size);
+
+	for (size_t page = 0; page < size; page += 4 * PAGE)
+		must(!madvise(at + page, 3 * PAGE, MADV_DONTNEED), "MADV_DONTNEED");
+	set_file("/proc/sys/vm/compact_memory", "1");
+	munmap(at, size);
+}
+
+/* Pages that are alike become one, by a thread of the kernel. */
+static void do_merge(void)
+{
+	set_file("/sys/kernel/mm/ksm/pages_to_scan", "1000");
+	set_file("/sys/kernel/mm/ksm/sleep_millisecs", "1");
+	set_file("/sys/kernel/mm/ksm/run", "1");
+	for (int round = 0; round < 4; round++) {
+		must(!madvise(memory(SIZE), SIZE, MADV_MERGEABLE), "MADV_MERGEABLE");
+		/* The judge waits before it judges a change by such a thread. */
+		work_ms(200);
+	}
+	must(number_in("/sys/kernel/mm/ksm/pages_sharing") > 0, "merging");
+	set_file("/sys/kernel/mm/ksm/run", "0");
+}
+
+static void do_pageout(void)
+{
+	static int ready;
+	static char header[PAGE];
+	uint32_t *numbers = (uint32_t *)(header + 1024);
+	int disk;
+
+	if (!ready++) {
+		set_file("/sys/block/zram0/disksize", "16M");
+		numbers[0] = 1;
+		numbers[1] = 16 * 256 - 1;
+		memcpy(header + PAGE - 10, "SWAPSPACE2", 10);
+		disk = open("/dev/zram0", O_WRONLY);
+		must(disk >= 0 && write(disk, header, PAGE) == (ssize_t)PAGE && !fsync(disk), "/dev/zram0");
+		close(disk);
+		must(!swapon("/dev/zram0", 0), "swapon");
+	}
+	must(!madvise(memory(SIZE), SIZE, MADV_PAGEOUT), "MADV_PAGEOUT");
+}
+
+static void do_msync(void)
+{
+	int disk = open("/dev/ram0", O_RDWR);
+	char *at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, disk, 0);
+
+	must(at != MAP_FAILED, "/dev/ram0");
+	memset(at, 1, SIZE);
+	must(!msync(at, SIZE, MS_SYNC), "msync");
+}
+
+static void do_uffd(void)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_WP };
+	struct uffdio_writeprotect protect = { .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+	char *at = memory(SIZE);
+	int uffd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+
+	range.range.start = protect.range.start = (uintptr_t)at;
+	range.range.len = protect.range.len = SIZE;
+	must(uffd >= 0 && !ioctl(uffd, UFFDIO_API, &api), "userfaultfd");
+	must(!ioctl(uffd, UFFDIO_REGISTER, &range), "UFFDIO_REGISTER");
+	must(!ioctl(uffd, UFFDIO_WRITEPROTECT, &protect), "UFFDIO_WRITEPROTECT");
+}
+
+/* Two processes share the table of large pages of a whole gigabyte, and one of them changes its rights. */
+static void do_unshare(void)
+{
+	size_t gigabyte = 1ul << 30;
+	char *at = mmap(NULL, 2 * gigabyte, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int file = memfd_create("large", MFD_HUGETLB);
+	pid_t child;
+
+	set_file("/proc/sys/vm/nr_hugepages", "4");
+	must(at != MAP_FAILED && file >= 0 && !ftruncate(file, gigabyte), "memfd_create");
+	at = (char *)(((uintptr_t)at + gigabyte - 1) & -gigabyte);
+	at = mmap(at, gigabyte, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0);
+	must(at != MAP_FAILED, "large pages");
+	child = fork();
+	must(child >= 0, "fork");
+	if (!child) {
+		at[0] = 1;
+		pause();
+		_exit(0);
+	}
+	work_ms(20);
+	at[0] = 2;
+	must(!mprotect(at, gigabyte, PROT_READ), "mprotect of large pages");
+	kill(child, 9);
+	waitpid(child, NULL, 0);
+	munmap(at, gigabyte);
+}
+
+static const struct {
+	const char *name;
+	void (*act)(void);
+} calls[] = {
+	{ "munmap", do_munmap },   { "discard", do_discard },   { "mprotect", do_mprotect },
+	{ "mremap", do_mremap },   { "fork", do_fork },	        { "copy", do_copy },
+	{ "collapse", do_collapse }, { "compact", do_compact }, { "merge", do_merge },
+	{ "pageout", do_pageout }, { "msync", do_msync },       { "uffd", do_uffd },
+	{ "unshare", do_unshare },
+};
+
+int main(int count, char **words)
+{
+	const char *wanted = count > 1 ? words[count - 1] : "all";
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	cpu_set_t first;
+	int known = 0;
+
+	must(!mount("proc", "/proc", "proc", 0, NULL), "/proc");
+	must(!mount("sysfs", "/sys", "sysfs", 0, NULL), "/sys");
+	must(!mount("dev", "/dev", "devtmpfs", 0, NULL), "/dev");
+	CPU_ZERO(&first);
+	CPU_SET(0, &first);
+	sched_setaffinity(0, sizeof(first), &first);
+	for (long cpu = 1; cpu < cpus; cpu++) {
+		pthread_t thread;
+
+		must(!pthread_create(&thread, NULL, spin, (void *)cpu), "pthread_create");
+	}
+	work_ms(20);
+	for (size_t call = 0; call < sizeof(calls) / sizeof(*calls); call++) {
+		if (strcmp(wanted, "all") && strcmp(wanted, calls[call].name))
+			continue;
+		printf("calls: %s\n", calls[call].name);
+		fflush(stdout);
+		calls[call].act();
+		work_ms(20);
+		known++;
+	}
+	must(known, wanted);
+	printf("calls: done\n");
+	fflush(stdout);
+	reboot(RB_AUTOBOOT);
+}
