@@ -9,6 +9,8 @@ mod command {
     pub const MAP_CREATE: i32 = 0;
     pub const MAP_LOOKUP: i32 = 1;
     pub const PROGRAM_LOAD: i32 = 5;
+    #[cfg(test)]
+    pub const PROGRAM_RUN: i32 = 10;
     pub const RAW_TRACEPOINT_OPEN: i32 = 17;
     pub const MAP_TAKE_BATCH: i32 = 25;
 }
@@ -253,5 +255,30 @@ impl Program {
             unused: 0,
         };
         bpf(command::RAW_TRACEPOINT_OPEN, &mut open).map(owned)
+    }
+
+    /// Runs the program once, here and now, as at an event with these arguments.
+    #[cfg(test)]
+    pub(super) fn run(&self, arguments: &[u64]) -> io::Result<()> {
+        /// The kernel's structure. All that we don't use is 0.
+        #[repr(C)]
+        #[derive(Default)]
+        struct Run {
+            program: u32,
+            result: u32,
+            data: [u64; 4],
+            context_bytes: u32,
+            context_room: u32,
+            context: u64,
+            out: u64,
+            rest: [u32; 4],
+        }
+        let mut run = Run {
+            program: self.0.as_raw_fd() as u32,
+            context_bytes: size_of_val(arguments) as u32,
+            context: arguments.as_ptr() as u64,
+            ..Run::default()
+        };
+        bpf(command::PROGRAM_RUN, &mut run).map(|_| ())
     }
 }

@@ -304,3 +304,53 @@ fn possible_cpus() -> io::Result<usize> {
     let last: usize = last.parse().map_err(io::Error::other)?;
     Ok(last + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::thread::{CpuSet, sched_setaffinity};
+
+    use super::*;
+
+    #[test]
+    fn a_flush_that_nobody_was_seen_to_queue_ends_no_earlier_request() {
+        const FLUSH: u64 = 0x1234;
+        const WORK: u64 = 0x5678;
+        let cpus = possible_cpus().unwrap();
+        let load = || Attachable::load(cpus, FLUSH);
+        let (programs, copy) = match (load(), load()) {
+            (Ok(programs), Ok(copy)) => (programs, copy),
+            (Err(refused), _) | (_, Err(refused)) => return eprintln!("NOT RUN: {refused}"),
+        };
+        let sums = Sums {
+            cpus,
+            programs,
+            copy,
+        };
+        // A request and its target share this CPU's slot.
+        let mut here = CpuSet::new();
+        here.set(rustix::thread::sched_getcpu());
+        sched_setaffinity(None, &here).unwrap();
+        let [entry, exit, queue, flush] = &sums.programs.programs;
+        let target = || {
+            entry.1.run(&[FLUSH, WORK]).unwrap();
+            exit.1.run(&[FLUSH, WORK]).unwrap();
+        };
+        let requested = || {
+            flush.1.run(&[4, 1]).unwrap();
+            queue.1.run(&[0, 0, FLUSH, WORK]).unwrap();
+            target();
+        };
+        requested();
+        std::thread::sleep(Duration::from_millis(50));
+        target();
+        requested();
+        let taken = sums.take().unwrap();
+        let mut all = Flushes::default();
+        let own = taken.sites.iter().chain(&taken.held);
+        own.for_each(|(_, flushes)| all.add(flushes));
+        assert_eq!((all.flushes, all.remote, all.interrupts), (2, 2, 2));
+        assert!(all.waited_ns > 0 && all.waited_ns < 40_000_000, "{all:?}");
+    }
+}

@@ -17,7 +17,7 @@ pub(super) struct Maps {
     pub(super) slots: i32,
     /// A [`site`] for each place.
     pub(super) sites: i32,
-    /// The initiator's CPU, by the address of the queued work.
+    /// The initiator's CPU plus one, by the address of the queued work.
     pub(super) queued: i32,
     /// [`victim`] by process.
     pub(super) victims: i32,
@@ -406,9 +406,10 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     asm.call(Helper::KtimeGetNs);
     asm.store(Size::U64, Reg::R8, slot::FIRST, Reg::R0);
     asm.here(asked);
-    // A piece of work belongs to one CPU for good, so its entry is never removed.
+    // A piece of work belongs to one CPU for good, so its entry is never removed. It is 0 while nothing is queued.
     asm.store(Size::U64, Reg::R10, WORK, Reg::R7);
     asm.load(Size::U32, Reg::R9, Reg::R10, CPU);
+    asm.add(Reg::R9, 1);
     asm.store(Size::U64, Reg::R10, ZEROS, Reg::R9);
     let known = asm.label();
     let unknown = asm.label();
@@ -471,7 +472,11 @@ pub(super) fn exit(maps: &Maps) -> Vec<u64> {
     asm.subtract(Reg::R7, Reg::R6);
     // From here R9 is the time of the end, and R7 the duration.
     look_up(&mut asm, maps.queued, WORK, unknown);
+    // Linux flushes once in a while without a `csd_queue_cpu` before. The last request has ended long before that.
     asm.load(Size::U64, Reg::R1, Reg::R0, 0);
+    asm.jump_if(Reg::R1, Condition::Equal, 0, unknown);
+    asm.store_value(Reg::R0, 0, 0);
+    asm.add(Reg::R1, -1);
     asm.store(Size::U32, Reg::R10, CPU, Reg::R1);
     look_up(&mut asm, maps.slots, CPU, unknown);
     asm.store(Size::U64, Reg::R0, slot::LAST, Reg::R9);
