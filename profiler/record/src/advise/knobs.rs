@@ -21,6 +21,12 @@ static ALLOCATORS: LazyLock<Vec<Allocator>> = LazyLock::new(|| {
 struct Allocator {
     name: String,
     frames: Vec<String>,
+    /// Frames that other allocators have, too. They count only if no entry's `frames` match.
+    #[serde(default)]
+    shared: Vec<String>,
+    /// Functions that the program calls to give memory back. No setting keeps it then.
+    #[serde(default)]
+    asked: Vec<String>,
     source: String,
     knob: Vec<Setting>,
 }
@@ -50,16 +56,22 @@ pub struct Knob {
 
 /// Finds the setting for this kind of advice at a site. Frames are given innermost first.
 pub(super) fn knob<'f>(kind: &str, frames: impl Iterator<Item = &'f str> + Clone) -> Option<Knob> {
-    let is_its = |allocator: &&Allocator| {
-        let mut frames = frames.clone();
-        frames.any(|frame| {
-            allocator
-                .frames
-                .iter()
-                .any(|begin| frame.starts_with(&**begin))
+    let innermost = |own: fn(&Allocator) -> &[String]| {
+        frames.clone().find_map(|frame| {
+            let is_its = |of: &&Allocator| own(of).iter().any(|begin| frame.starts_with(&**begin));
+            ALLOCATORS.iter().find(is_its)
         })
     };
-    let allocator = ALLOCATORS.iter().find(is_its)?;
+    let allocator = innermost(|of| &of.frames).or_else(|| innermost(|of| &of.shared))?;
+    let is_asked = |frame: &str| {
+        allocator
+            .asked
+            .iter()
+            .any(|begin| frame.starts_with(&**begin))
+    };
+    if kind != "free" && frames.clone().any(is_asked) {
+        return None;
+    }
     let known = allocator
         .knob
         .iter()
@@ -103,6 +115,28 @@ mod tests {
                 .unwrap()
                 .0,
             "glibc"
+        );
+        // A runtime that frees by the C library follows the C library's setting.
+        let node = [
+            "brk",
+            "sbrk",
+            "systrim.constprop.0",
+            "_int_free",
+            "v8::internal::BackingStore",
+        ];
+        assert_eq!(set("keep", &node).unwrap().0, "glibc");
+        let other = ["brk", "sbrk", "tcmalloc::SystemRelease", "main"];
+        assert_eq!(set("keep", &other).unwrap().0, "tcmalloc of gperftools");
+        assert_eq!(set("keep", &["brk", "sbrk", "main"]).unwrap().0, "glibc");
+        // The program itself asks for this, whatever the settings are.
+        let go = ["runtime.madvise", "runtime.(*pageAlloc).scavenge.func1"];
+        assert_eq!(set("keep", &go).unwrap().0, "Go");
+        let freed = [go[0], go[1], "runtime.runtime_debug_freeOSMemory.func1"];
+        assert_eq!(set("keep", &freed), None);
+        assert_eq!(set("free", &freed).unwrap().1, "GODEBUG=madvdontneed=0");
+        assert_eq!(
+            set("keep", &["__madvise", "systrim", "malloc_trim", "main"]),
+            None
         );
         // jemalloc has no setting for this, and the second stack has no allocator.
         assert_eq!(set("huge", &jemalloc), None);
