@@ -8,7 +8,7 @@ use crate::perf::Prices;
 use crate::attribute::Attribution;
 use crate::attribute::bins::{BINS, bin, within};
 use crate::attribute::reuse::ReuseTimes;
-use crate::attribute::site::Site;
+use crate::attribute::site::{Site, spread};
 use crate::figures::{self, Range, time};
 use crate::line::Line;
 use crate::scales::SampleScales;
@@ -72,7 +72,8 @@ pub(super) struct Proposal {
     /// The change in a few words.
     pub(super) brief: Line,
     pub(super) left: RemainingInterrupts,
-    /// The share of the refill time that the change removes, too.
+    /// The share of the refill time that the change removes, too. The lower bound is a share of the recorded refaults,
+    /// the upper bound one of all possible ones.
     pub(super) filled: Range,
     /// The share of the time in the calls themselves that the change removes, too.
     pub(super) served: Range,
@@ -407,6 +408,21 @@ fn share_touched(reuse: &ReuseTimes, missed: f64, chosen: usize) -> Range {
     }
 }
 
+/// Returns the share of refaults that kept memory saves.
+///
+/// Each recorded refault within the chosen time is saved for certain. Refaults of one range come together, so few ranges
+/// don't show how many there were while nothing was recorded.
+fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
+    let soon = within(&site.refills, chosen) as f64 / site.refaults.max(1) as f64;
+    let ranges = site.reuse.touched_ranges();
+    let all = ranges * site.weight.max(1.0);
+    let least = soon * (1.0 - spread(ranges as u64, all)).max(0.0);
+    Range {
+        least: least.max(share.least),
+        most: share.most.max(soon),
+    }
+}
+
 /// Proposes to keep memory that the program soon needs again.
 fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     // Allocators give kept memory back little by little. Most reuse takes up to `chosen`. If memory is kept for ten
@@ -468,7 +484,7 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     };
     Some(Proposal {
         // Kept memory needs no refill, and no call to give it back.
-        filled: share,
+        filled: refilled_soon(site, chosen, share),
         served: share,
         kept: true,
         ..Proposal::new(
@@ -597,6 +613,26 @@ mod tests {
         assert_eq!(refilled(0.5, &site), 70.0);
         site.refaults = 300;
         assert_eq!(refilled(0.5, &site), 300.0);
+    }
+
+    #[test]
+    fn each_recorded_refault_is_saved_though_few_ranges_are_touched_again() {
+        let mut site = Site::default();
+        (site.refaults, site.refills[4], site.weight) = (1000, 1000, 4.0);
+        (0..100).for_each(|_| site.reuse.touched(50_000_000, 0));
+        (0..900).for_each(|_| site.reuse.left(50_000_000, 0));
+        let seldom = Range {
+            least: 0.05,
+            most: 0.6,
+        };
+        let many = refilled_soon(&site, 4, seldom);
+        assert!(many.least > 0.8 && many.most == 1.0, "{many:?}");
+        // Refaults that came later than the chosen time don't count.
+        assert_eq!(refilled_soon(&site, 3, seldom).least, 0.05);
+        // Two ranges may be an exception.
+        site.reuse = ReuseTimes::default();
+        (0..2).for_each(|_| site.reuse.touched(50_000_000, 0));
+        assert_eq!(refilled_soon(&site, 4, seldom).least, 0.05);
     }
 
     /// Returns the bounds for these ranges, each observed `times` times.

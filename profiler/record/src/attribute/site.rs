@@ -129,6 +129,8 @@ pub struct Site {
     pub call_events: Events,
     /// Page faults in memory that calls from here had given back.
     pub refaults: u64,
+    /// Refaults by the time since the memory was given back.
+    pub refills: Bins,
     /// The time of those refaults that were timed, in nanoseconds.
     pub refault_ns: u64,
     /// The number of refaults that were timed.

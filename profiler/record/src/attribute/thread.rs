@@ -187,10 +187,11 @@ impl Attribution {
         if let Some(discard) = self.discards.find(owner, address) {
             let site = &mut self.sites[discard.site];
             of = Some(discard.site);
+            let after = now.saturating_sub(discard.time_ns);
+            let soon = bin(after);
             site.refaults += 1;
+            site.refills[soon] += 1;
             if !std::mem::replace(&mut discard.followed, true) {
-                let after = now.saturating_sub(discard.time_ns);
-                let soon = bin(after);
                 site.reuse.touched(after, discard.interrupts);
                 if discard.interrupts > 0 && soon <= discard.gap {
                     site.hasty[discard.gap] += discard.interrupts;
