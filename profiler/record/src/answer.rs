@@ -9,7 +9,9 @@ use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::{Range, count, counted, percent, percents, span, time};
 use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
+use crate::understand::RECORDERS;
 use judged::{JudgedPrograms, MATTERS};
+use memory::FaultCost;
 
 /// The largest number of lines of the answer.
 const LINES: usize = 10;
@@ -20,7 +22,10 @@ const TOO_LITTLE: &str = "unknown: none of these interrupts was timed;";
 /// The text in place of advice if nothing around the timed interrupts was recorded.
 const NOT_WHOLE: &str = "unknown: no interrupt was recorded together with its cause;";
 
-/// The remedy for both.
+/// The text in place of advice if page faults matter, and too few of those that refilled memory were recorded.
+const REFILLED_SELDOM: &str = "unknown: too little of the refilled memory was recorded;";
+
+/// The remedy for all of them.
 const RECORD_MORE: &str = "record longer (--seconds 30) or at a higher cost (--overhead 10)";
 
 /// Writes the answer: at most [`LINES`] lines of [`COLUMNS`](crate::line::COLUMNS) columns.
@@ -255,7 +260,9 @@ impl Answer<'_> {
     }
 
     fn no_shootdowns(&self) -> Option<Line> {
-        let most = self.report.others.first();
+        let is_own = |cause| self.from.windows_ns.is_some() && RECORDERS.contains(&cause);
+        let mut others = self.report.others.iter();
+        let most = others.find(|other| !is_own(other.cause));
         let other = most.filter(|other| other.count as f64 > self.all)?;
         let mut functions = other.functions.iter().take(3).map(|(name, _)| name);
         let mut line = Line::new("Not TLB")
@@ -344,6 +351,15 @@ impl Answer<'_> {
         })
     }
 
+    /// Returns whether page faults matter, and some refilled memory, but only a part of the time was recorded.
+    fn refills(&self) -> bool {
+        let matter = |of: FaultCost<'_>| of.share.is_some_and(|share| share.least >= MATTERS);
+        self.from.windows_ns.is_some()
+            && self.from.scale_of_time() > 1.0
+            && self.sites.iter().any(|site| site.refaults > 0)
+            && self.filling().is_some_and(matter)
+    }
+
     /// Explains why there is no advice. If the user chose a program (`asked`), writes a line even without interrupts.
     fn nothing_to_try(&self, asked: bool) -> Vec<Line> {
         let line = Line::new("Try first");
@@ -357,6 +373,7 @@ impl Answer<'_> {
                 unknown(NOT_WHOLE)
             }
             None if !asked => Vec::new(),
+            _ if self.refills() => unknown(REFILLED_SELDOM),
             _ => {
                 vec![line.text("nothing: no change saves more than the noise of this recording")]
             }

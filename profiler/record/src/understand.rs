@@ -41,7 +41,7 @@ const OWNERS: &[(&str, &str)] = &[
 const UNTOLD: &str = "unknown";
 
 /// Owners of functions that a recorder calls, too. It starts and stops events, or patches the kernel's code for them.
-const RECORDERS: [&str; 2] = ["perf", "code patching"];
+pub(crate) const RECORDERS: [&str; 2] = ["perf", "code patching"];
 
 /// The owner whose callers wait for every CPU that they interrupt.
 const BARRIERS: &str = "membarrier";

@@ -8,6 +8,9 @@ use crate::scales::is_much;
 /// The share of interrupts and of time from which the TLB matters.
 pub(super) const MATTERS: f64 = 0.01;
 
+/// The share of all CPU time below which a program's loss isn't noticed, whatever its own share is.
+const LEAST: f64 = 0.001;
+
 /// The longest time to assume for an untimed interrupt, with its initiator's wait, in nanoseconds.
 ///
 /// It's several times the mean of timed ones on the busiest virtual machine that we recorded.
@@ -24,6 +27,8 @@ pub(super) struct JudgedPrograms<'r> {
     pub(super) most: u64,
     /// Whether all programs together sent only a handful, which take too little time to matter.
     pub(super) few: bool,
+    /// The CPU time of all programs, in nanoseconds.
+    cpu_ns: f64,
 }
 
 impl<'r> JudgedPrograms<'r> {
@@ -33,11 +38,13 @@ impl<'r> JudgedPrograms<'r> {
         let sent = programs.iter().map(|program| program.sent).sum();
         let known: f64 = programs.iter().filter_map(|program| program.cpu_ns).sum();
         let most = programs.iter().map(|program| program.sent).max();
+        let cpu_ns = known.max(ran_ns);
         JudgedPrograms {
             programs,
             sent,
             most: most.unwrap_or(0),
-            few: sent < ENOUGH && sent as f64 * LONGEST_NS < MATTERS * known.max(ran_ns),
+            few: sent < ENOUGH && sent as f64 * LONGEST_NS < MATTERS * cpu_ns,
+            cpu_ns,
         }
     }
 
@@ -51,12 +58,19 @@ impl<'r> JudgedPrograms<'r> {
 
     /// Returns the program that pays most, and its share.
     ///
-    /// A program may have sent next to nothing, with too few timed interrupts. We name it only if there is no other.
+    /// A program may have sent next to nothing, with too few timed interrupts. We name it only if there is no other. If
+    /// all lose little beside the CPU time of all, for example because a script ran for a moment, we name the busiest.
     pub(super) fn worst(&self) -> Option<(&'r ProgramRow, Range)> {
-        let is_told = |program: &ProgramRow| !is_guess(program) || !self.is_aside(program);
-        let told = self.programs.iter().filter(|program| is_told(program));
-        told.chain(&self.programs)
-            .find_map(|program| Some((*program, program.share?)))
+        let shares = |program: &&'r ProgramRow| Some((*program, program.share?));
+        let known = || self.programs.iter().filter_map(shares);
+        let told = || known().filter(|(program, _)| !is_guess(program) || !self.is_aside(program));
+        let is_felt = |(program, _): &(&ProgramRow, Range)| {
+            (program.waited.most + program.stolen.most) >= LEAST * self.cpu_ns
+        };
+        let ran = |(program, _): &(&ProgramRow, Range)| program.cpu_ns.unwrap_or(0.0);
+        let busiest = || told().reduce(|a, b| if ran(&b) > ran(&a) { b } else { a });
+        let felt = told().find(is_felt);
+        felt.or_else(busiest).or_else(|| known().next())
     }
 
     /// Returns whether the interrupts are too few to matter, however long each took.
@@ -94,4 +108,37 @@ pub(super) fn is_guess(program: &ProgramRow) -> bool {
 fn may_matter(program: &ProgramRow) -> bool {
     let enough = |cpu_ns: f64| program.sent as f64 * LONGEST_NS >= MATTERS * cpu_ns;
     program.cpu_ns.is_none_or(enough)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, cpu_ns: f64, lost_ns: f64) -> ProgramRow {
+        let lost = Range {
+            least: lost_ns,
+            most: lost_ns,
+        };
+        ProgramRow {
+            name: name.into(),
+            cpu_ns: Some(cpu_ns),
+            sent: 2 * ENOUGH,
+            timed: 2 * ENOUGH,
+            taken: 0,
+            waited: lost,
+            stolen: Range::default(),
+            share: Some(lost.of_all(cpu_ns)),
+        }
+    }
+
+    #[test]
+    fn a_script_that_ran_for_a_moment_is_not_the_verdict() {
+        let worst = |script_ns: f64| {
+            let rows = [row("sh", 5e7, script_ns), row("server", 4e9, 1e5)];
+            let judged = JudgedPrograms::new(rows.iter().collect(), 0.0);
+            judged.worst().map(|(program, _)| program.name.clone())
+        };
+        assert_eq!(worst(1e6).unwrap(), "server");
+        assert_eq!(worst(1e7).unwrap(), "sh");
+    }
 }

@@ -63,6 +63,14 @@ impl<'r> FaultCost<'r> {
     }
 }
 
+impl FaultCost<'_> {
+    /// Returns the share of this program, if it certainly exceeds that of shootdowns.
+    pub(super) fn exceeds(&self, program: &str, lost: Range) -> Option<Range> {
+        let share = self.share.filter(|_| self.name == Some(program));
+        share.filter(|share| share.least > lost.most)
+    }
+}
+
 impl Answer<'_> {
     /// Returns the cost of page faults in the own program that has the most.
     pub(super) fn filling(&self) -> Option<FaultCost<'_>> {

@@ -156,8 +156,9 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
     other.count = 5_000;
     (report.programs, report.sites) = (programs, vec![site]);
     (report.advice, report.others) = (vec![advice], vec![other]);
-    let labels = |report: &Report| {
+    let labels = |report: &Report, windows: Option<u64>| {
         let mut from = of("the command server", "server");
+        from.windows_ns = windows;
         from.seen.queued = true;
         let lines = answer(&from, report, 1800.0, 0.0, Some(1800), None);
         let labels: Vec<String> = lines.iter().map(|line| parted(line).0.into()).collect();
@@ -165,7 +166,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
     };
     report.attributed = 1800;
     assert_eq!(
-        labels(&report),
+        labels(&report, None),
         [
             "Verdict",
             "Try first",
@@ -179,15 +180,19 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
             "Others"
         ]
     );
+    // The recorder itself patches the kernel's code at the ends of windows.
+    report.others[0].cause = "code patching";
+    assert_eq!(labels(&report, None)[8], "Not TLB");
+    assert!(!labels(&report, Some(5)).contains(&"Not TLB".to_owned()));
     // With room for one more line, we add the program that pays most. With room for two, also the flushes.
     report.others.clear();
     assert_eq!(
-        labels(&report)[5..],
+        labels(&report, None)[5..],
         ["Recorded", "Each flush", "Recorded", "Besides", "Others"]
     );
     report.programs.truncate(1);
     assert_eq!(
-        labels(&report)[5..],
+        labels(&report, None)[5..],
         ["Most from", "", "Each flush", "Pays most", "Besides"]
     );
 }

@@ -113,6 +113,12 @@ impl Answer<'_> {
             return Verdict::of(self.shareless());
         };
         let is_guessed = share.least < MATTERS && is_guess(program);
+        let filling = self.filling();
+        let filling = filling.and_then(|filling| filling.exceeds(&program.name, share));
+        let is_it = said(match share.least >= MATTERS {
+            true => "It is the TLB: ",
+            false => "It may be the TLB: ",
+        });
         let line = if share.most < MATTERS {
             self.lost_little(program, share.most)
         } else if is_guessed {
@@ -123,16 +129,20 @@ impl Answer<'_> {
                 .text("timed")
                 .remark(format!(", so {}", percents(share)))
                 .remark(" of its time")
+        } else if let Some(filling) = filling {
+            is_it
+                .text(format!("{} of ", percents(share)))
+                .name(&program.name)
+                .text("'s ")
+                .remark("CPU ")
+                .text(format!("time; page faults {}", percents(filling)))
         } else {
-            said(match share.least >= MATTERS {
-                true => "It is the TLB: ",
-                false => "It may be the TLB: ",
-            })
-            .name(&program.name)
-            .text(format!(" loses {} of its ", percents(share)))
-            .remark("CPU ")
-            .text("time")
-            .remark(" to it")
+            is_it
+                .name(&program.name)
+                .text(format!(" loses {} of its ", percents(share)))
+                .remark("CPU ")
+                .text("time")
+                .remark(" to it")
         };
         Verdict {
             line,
