@@ -28,6 +28,8 @@ use quell_model::usage::usage;
 /// bounds. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
 /// --advice FILE -- COMMAND` takes the setting from a recording of `quell record -o FILE`.
 ///
+/// A flag, or a changed program: `quell try --with 'ag --nommap WORD' -- ag WORD`.
+///
 /// A server that can be started anew: `quell try --env NAME=VALUE --load 'sleep 1; ab -n 9999 localhost/' -- SERVER`.
 /// One that must go on running: `quell try --pid PID --switch ./set-decay`, under a steady load, or with a --load that
 /// does the same work each time.
@@ -39,6 +41,9 @@ pub struct TryArgs {
     /// Use the first setting that this recording advises
     #[arg(long, value_name = "FILE", conflicts_with = "env")]
     advice: Option<PathBuf>,
+    /// Compare with this shell command, which does the same work in another way; a server begins with `exec`
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["env", "advice", "pid"])]
+    with: Option<String>,
     /// Try on this running process and its descendants, with --switch
     #[arg(long, value_name = "PID", requires = "switch", conflicts_with_all = ["env", "advice", "command"])]
     pid: Option<u32>,
@@ -126,9 +131,10 @@ const MEASURES: [Measure; 6] = [
 pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let over = told_to_end()?;
     let set = args.set()?;
-    let shown = match args.pid {
-        Some(_) => "--switch on".to_owned(),
-        None => set.join(" "),
+    let shown = match (args.pid, &args.with) {
+        (Some(_), _) => "--switch on".to_owned(),
+        (None, Some(with)) => format!("'{with}'"),
+        (None, None) => set.join(" "),
     };
     let switch = args.switch.as_deref().map(Switch::new);
     let run = |changed: bool| -> anyhow::Result<RunUsage> {
@@ -265,12 +271,17 @@ impl TryArgs {
         over: &AtomicBool,
     ) -> anyhow::Result<RunUsage> {
         let (program, arguments) = self.command.split_first().expect("clap requires one");
-        let mut command = Command::new(program);
-        let command = command.args(arguments);
+        let mut command = match &self.with {
+            Some(with) if changed => shell(with),
+            _ => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                let set = set.iter().filter(|_| changed);
+                command.envs(set.filter_map(|set| set.split_once('=')));
+                command
+            }
+        };
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        if changed {
-            command.envs(set.iter().filter_map(|set| set.split_once('=')));
-        }
         let ended = |status: ExitStatus, early: &str| {
             let with = match changed {
                 true => format!(" with {}", set.join(" ")),
@@ -279,7 +290,7 @@ impl TryArgs {
             anyhow::anyhow!("the command{with} ended with {status}{early}")
         };
         let load = self.load.as_deref().map(Load::prepare).transpose()?;
-        let mut running = CommandRun::start(command)
+        let mut running = CommandRun::start(&mut command)
             .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
         let Some(load) = load else {
             let (spent, status) = running.wait()?;
@@ -362,10 +373,13 @@ impl TryArgs {
                 false => Err(usage(format_args!("--pid {pid}: there is no such process"))),
             };
         }
+        if let Some(with) = &self.with {
+            return Ok(vec![with.clone()]);
+        }
         let Some(path) = &self.advice else {
             return match self.env.is_empty() {
                 true => Err(usage(
-                    "nothing to try: give a setting with --env NAME=VALUE or --advice FILE, or --pid PID --switch COMMAND",
+                    "nothing to try: give a setting with --env NAME=VALUE or --advice FILE, another command with --with COMMAND, or --pid PID --switch COMMAND",
                 )),
                 false => Ok(self.env.clone()),
             };
@@ -376,7 +390,7 @@ impl TryArgs {
         let knob = report.advice.into_iter().find_map(|advice| advice.knob);
         let Some(knob) = knob else {
             return Err(usage(format_args!(
-                "--advice {name}: no advice there names a setting of a known allocator or runtime; give one with --env"
+                "--advice {name}: no advice there names a setting of a known allocator or runtime; give one with --env, or a changed command with --with"
             )));
         };
         note!(
