@@ -1,20 +1,13 @@
-// A service that gives its memory back after each batch of work, as programs do that want to look small:
-// debug.FreeOSMemory after each batch, or, with the word "keep", never. With the word "collect" it collects garbage where it
-// would give memory back, which is the half of that call that is none of the kernel's.
+// A service that gives its memory back after each batch of work (debug.FreeOSMemory) to keep its footprint small.
 //
-// go build -o heap heap.go
-// heap SECONDS [keep|collect]: prints how many batches, and the CPU time in seconds.
+// heap BATCHES [keep]: with the word, it never does.
 package main
 
 import (
-	"fmt"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"strconv"
 	"sync"
-	"syscall"
-	"time"
 )
 
 var kept [4][]byte
@@ -36,33 +29,16 @@ func giveBack() {
 }
 
 func main() {
-	seconds := 2
-	if len(os.Args) > 1 {
-		seconds, _ = strconv.Atoi(os.Args[1])
-	}
-	how := "give back"
-	if len(os.Args) > 2 {
-		how = os.Args[2]
-	}
-	until := time.Now().Add(time.Duration(seconds) * time.Second)
-	batches := 0
-	for time.Now().Before(until) {
+	batches, _ := strconv.Atoi(os.Args[1])
+	for range batches {
 		var group sync.WaitGroup
 		for worker := range kept {
 			group.Add(1)
 			go func() { defer group.Done(); work(worker) }()
 		}
 		group.Wait()
-		switch how {
-		case "give back":
+		if len(os.Args) == 2 {
 			giveBack()
-		case "collect":
-			runtime.GC()
 		}
-		batches++
 	}
-	var usage syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	cpu := float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
-	fmt.Printf("%d %.3f\n", batches, cpu)
 }
