@@ -77,7 +77,7 @@ impl<H: Hardware> Cpu<'_, H> {
         let coalesced = space.coalesced(scope);
         // A task that preempts this one and takes a later number would wait for it. [mutant CoalescerPreempted]
         let were_on = self.hw.mask_interrupts();
-        let mine = coalesced.ask();
+        let mine = coalesced.take_number();
         let mut turns = 0;
         loop {
             let served = coalesced.served();

@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// There are 2^48 numbers, and we never reuse one: at a million per second they last for nine years.
 pub(crate) struct CoalescedFlushes<'s, W> {
     /// The latest number that a task has taken, above the CPU of the latest leader.
-    pub(crate) asked: &'s W,
+    pub(crate) taken: &'s W,
     /// The latest number that is served.
     pub(crate) served: &'s W,
 }
@@ -38,11 +38,11 @@ const CPU_BITS: u32 = u16::BITS;
 
 impl<W: Word> CoalescedFlushes<'_, W> {
     /// Takes a number, for a task that has written the tables.
-    pub(crate) fn ask(&self) -> u64 {
+    pub(crate) fn take_number(&self) -> u64 {
         // Release pairs with `lead`: the flush that serves this number begins after this CPU has written the tables
         // and entered the space's set.
         // A weaker ordering fails the loom race "two tasks share a flush".
-        (self.asked.fetch_add(1 << CPU_BITS, Release) >> CPU_BITS) + 1
+        (self.taken.fetch_add(1 << CPU_BITS, Release) >> CPU_BITS) + 1
     }
 
     /// Returns the latest number that a task has taken, and makes `me` the leader.
@@ -52,16 +52,16 @@ impl<W: Word> CoalescedFlushes<'_, W> {
         // Relaxed: only leaders write the CPU, and this one has seen the last one's end.
         let last = self.leader();
         let step = u64::from(me.0).wrapping_sub(u64::from(last.0));
-        // Acquire pairs with `ask`: the flush that follows comes after all table writes of the tasks with these
+        // Acquire pairs with `take_number`: the flush that follows comes after all table writes of the tasks with these
         // numbers.
         // A weaker ordering fails the loom race "two tasks share a flush".
-        self.asked.fetch_add(step, Acquire) >> CPU_BITS
+        self.taken.fetch_add(step, Acquire) >> CPU_BITS
     }
 
     /// Returns the CPU that leads, or led last.
     pub(crate) fn leader(&self) -> CpuId {
         // Relaxed: it's for reports of long waits.
-        CpuId(self.asked.load(Relaxed) as u16)
+        CpuId(self.taken.load(Relaxed) as u16)
     }
 
     /// Returns the latest number that is served.
@@ -86,20 +86,20 @@ mod tests {
 
     #[test]
     fn a_leader_serves_the_numbers_that_were_taken_before_it_began() {
-        let (asked, served) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (taken, served) = (AtomicU64::new(0), AtomicU64::new(0));
         let flushes = CoalescedFlushes {
-            asked: &asked,
+            taken: &taken,
             served: &served,
         };
         let (first, second) = (CpuId(8191), CpuId(3));
-        assert_eq!((flushes.ask(), flushes.ask()), (1, 2));
+        assert_eq!((flushes.take_number(), flushes.take_number()), (1, 2));
         let before = flushes.lead(first);
         assert_eq!((before, flushes.leader()), (2, first));
-        assert_eq!(flushes.ask(), 3, "after it began");
+        assert_eq!(flushes.take_number(), 3, "after it began");
         assert_eq!(flushes.served(), 0, "it has yet to end");
         flushes.end(before);
         assert_eq!(flushes.served(), 2);
         assert_eq!((flushes.lead(second), flushes.leader()), (3, second));
-        assert_eq!(flushes.ask(), 4);
+        assert_eq!(flushes.take_number(), 4);
     }
 }

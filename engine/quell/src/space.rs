@@ -147,7 +147,7 @@ pub struct AddressSpace<H: Hardware> {
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
     /// The latest numbers of shared flushes, by scope. Their tasks write this line for their batches, too.
-    asked: [H::Word; 2],
+    taken: [H::Word; 2],
     id: SpaceId,
     root: Frame,
     /// The CPUs that may have the root loaded.
@@ -217,7 +217,7 @@ impl<H: Hardware> AddressSpace<H> {
             deferred: H::Word::new(0),
             overflow: H::Word::new(0),
             tag: SpaceTag::new(),
-            asked: core::array::from_fn(|_| H::Word::new(0)),
+            taken: core::array::from_fn(|_| H::Word::new(0)),
             id,
             root,
             loaded: AtomicCpuSet::new(),
@@ -297,7 +297,7 @@ impl<H: Hardware> AddressSpace<H> {
             () if at(&self.deferred) => Some("deferral"),
             () if at(&self.overflow) => Some("overflow"),
             () if self.tag.has_word(address) => Some("tag"),
-            () if self.asked.iter().any(at) => Some("asked"),
+            () if self.taken.iter().any(at) => Some("taken"),
             () if self.waited.served.iter().any(at) => Some("served"),
             () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
             () => None,
@@ -308,7 +308,7 @@ impl<H: Hardware> AddressSpace<H> {
     pub(crate) fn coalesced(&self, scope: Scope) -> CoalescedFlushes<'_, H::Word> {
         let index = usize::from(scope == Scope::Tables);
         CoalescedFlushes {
-            asked: &self.asked[index],
+            taken: &self.taken[index],
             served: &self.waited.served[index],
         }
     }

@@ -157,7 +157,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     ),
     (
         "engine/quell/src/coalesced.rs",
-        "ask",
+        "take_number",
         &["two tasks share a flush"],
     ),
     (
