@@ -255,8 +255,8 @@ impl<W: Word, T> RwLock<W, T> {
 
     #[track_caller]
     pub(crate) fn read(&self, hw: &impl Hardware<Word = W>) -> ReadGuard<'_, W, T> {
-        // Acquire pairs with `WriteGuard::drop`: a reader sees the last writer's changes. Lost without it: a reader
-        // meets a writer.
+        // Acquire pairs with `WriteGuard::drop` and `downgrade`: a reader sees the last writer's changes. Lost without
+        // it: a reader meets a writer.
         while self.word.fetch_add(1, Ordering::Acquire) & WRITER != 0 {
             self.word.fetch_add(u64::MAX, Ordering::Relaxed);
             while self.word.load(Ordering::Relaxed) & WRITER != 0 {
@@ -324,6 +324,21 @@ impl<W: Word, T> Drop for ReadGuard<'_, W, T> {
 pub(crate) struct WriteGuard<'l, W: Word, T> {
     lock: &'l RwLock<W, T>,
     value: PhantomData<&'l mut T>,
+}
+
+impl<'l, W: Word, T> WriteGuard<'l, W, T> {
+    /// Lets readers in. Writers wait until the returned guard is dropped.
+    pub(crate) fn downgrade(self) -> ReadGuard<'l, W, T> {
+        let lock = self.lock;
+        core::mem::forget(self);
+        // Release pairs with `read`: readers see this writer's changes. Lost without it: a reader meets a writer.
+        lock.word
+            .fetch_add(1_u64.wrapping_sub(WRITER), Ordering::Release);
+        ReadGuard {
+            lock,
+            value: PhantomData,
+        }
+    }
 }
 
 impl<W: Word, T> Deref for WriteGuard<'_, W, T> {

@@ -1,7 +1,7 @@
 //! Performs calls that change a process's mappings (`mmap`, `munmap`, `mprotect`, `mremap`, `MADV_DONTNEED`).
 //!
-//! A call that removes a mapping or a right flushes before it unlocks the areas and returns to the program (C3). The
-//! flush covers
+//! A call that removes a mapping or a right flushes before it unlocks the areas and returns to the program (C3). It has
+//! the areas to itself, but `munmap` shares them with readers as soon as it has removed its range. The flush covers
 //!
 //! * the call's own changes;
 //! * entries that it found already cleared by a reclaim or another call whose flush is pending;
@@ -134,12 +134,15 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.machine().charge(Work::Path(Path::Unmap));
         self.large.split_edges(process, start, end)?;
         vmas.remove(start, end);
+        // As in Linux, faults elsewhere needn't wait for the flush. Until then no call may map the range again, because
+        // we would empty it. [mutant VmUnmapsUnlocked]
+        let _vmas = vmas.downgrade();
         self.unmap_range(process, start, end);
         Ok(0)
     }
 
-    /// Empties the tables of a range whose edges cut no page, and frees empty tables. The caller has the areas to
-    /// itself.
+    /// Empties the tables of a range that no area covers and whose edges cut no page, and frees empty tables. The caller
+    /// holds the areas.
     pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, start: Page, end: Page) {
         self.take_out(process, core::iter::once((start, end)));
         // Another CPU may have cleared an entry that this call found empty, and not flushed it yet. [mutant

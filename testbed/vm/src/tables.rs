@@ -257,8 +257,8 @@ impl<'m, M: Machine> Tables<'m, M> {
         }
     }
 
-    /// Frees the empty tables in `start..end`. The caller holds the areas, so no fault fills them; walks of the reverse
-    /// map find them gone.
+    /// Frees the empty tables in `start..end`. The caller holds the areas. A fault in an area beside the range may share
+    /// a table with it: it fills the table first, or finds it gone, as walks of the reverse map do.
     pub(crate) fn free_empty_tables(
         &self,
         process: &Arc<Process<M>>,

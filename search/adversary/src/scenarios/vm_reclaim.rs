@@ -61,6 +61,32 @@ pub(super) const ALL: &[Scenario] = &[
             k.idle();
             k.read(0);
         }),
+    // CPU 0 unmaps the only page of a leaf table. CPU 1 writes to an area beside it, in the same table.
+    Scenario::over_vm("vm-table-free-fault")
+        .about("a table page is freed against a fault beside it")
+        .must(Every, &[Engine(Requested), Machine(TableFreed)])
+        .vm_start(|k| {
+            k.map(0, 2);
+            k.write(0, 1);
+        })
+        .vm_cpu(|k| k.unmap(0, 1))
+        .vm_cpu(|k| {
+            k.read(0);
+            k.write(1, 2);
+            assert_eq!(k.read(1), Some(2));
+        }),
+    // CPU 0 unmaps a page. CPU 1 maps its address again and writes there.
+    Scenario::over_vm("vm-unmap-map")
+        .about("unmap against a new mapping")
+        .finds(&["VmUnmapsUnlocked"])
+        .must(Every, &[Machine(CallReturned)])
+        .vm_start(written_page)
+        .vm_cpu(|k| k.unmap(0, 1))
+        .vm_cpu(|k| {
+            k.map(0, 1);
+            k.try_write(0, 2);
+            k.read(0);
+        }),
     // CPU 0 reclaims a page: it clears the entry and flushes later. In between, CPU 1 makes a call about the page and
     // finds nothing to flush. The call mustn't return while a TLB may hold the old entry. The next three scenarios are
     // similar.

@@ -108,7 +108,9 @@ pub fn read_and_write() {
         assert!(lock.read(machine).read() >= first, "C1: a write was lost");
     }
     fn write(lock: &Shared, machine: &Machine) {
-        lock.write(machine).write(1);
+        let held = lock.write(machine);
+        held.write(1);
+        assert_eq!(held.downgrade().read(), 1, "C1: a writer got in");
         lock.write(machine).write(2);
     }
     meet(RwLock::new(Memory::new()), read, write);
