@@ -79,7 +79,7 @@ impl Core {
             moves: None,
             lines: Lines::new(&costs, cpus.len()),
             link_busy: vec![0; sockets],
-            oracle: Oracle::new(),
+            oracle: Oracle::new(costs.lost.clone()),
             current: 0,
             node_busy: vec![0; map.nodes().len()],
             stepped: 0,

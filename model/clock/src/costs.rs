@@ -2,8 +2,10 @@
 
 use crate::architecture::Architecture;
 use crate::file::{MachineFile, Parameter as P, Time};
+use crate::flushes::{FlushCosts, Protocol};
 use crate::tlb::array::Replacement;
 use quell::{Features, Tagging};
+use quell_vm::contract::Clause;
 use quell_vm::{LockUse, Path, Work};
 
 /// The parameters of the pieces of a kernel's code, in the order of [`Path`].
@@ -127,6 +129,10 @@ pub struct Costs {
     pub elide_from: u64,
     pub elide_gain: f64,
 
+    /// The protocol of a policy file.
+    pub flushes: FlushCosts,
+    /// The clauses that it gives up.
+    pub lost: Vec<Clause>,
     pub user_access: Time,
     pub sharing: f64,
     kernel: Kernel,
@@ -196,6 +202,9 @@ impl Costs {
             hold: (file.amount(hold) * lock_scale).round() as Time,
             lines: file.count(lines) as f64 * lock_scale,
         };
+        let flushes = FlushCosts::new(file);
+        // A processor that executes requests itself runs no handler.
+        let rar = flushes.protocol == Protocol::Rar;
         let pair = |entries, ways| (file.count(entries), file.count(ways));
         Costs {
             architecture: file.architecture(),
@@ -252,8 +261,14 @@ impl Costs {
             interrupt_delivery: guest(P::InterruptDelivery, P::GuestDelivery),
             interrupt_remote: time(P::InterruptRemote),
             interrupt_link: time(P::InterruptLink),
-            interrupt_entry: time(P::InterruptEntry),
-            interrupt_exit: time(P::InterruptExit) + displaced,
+            interrupt_entry: match rar {
+                true => flushes.microcode,
+                false => time(P::InterruptEntry),
+            },
+            interrupt_exit: match rar {
+                true => 0,
+                false => time(P::InterruptExit) + displaced,
+            },
             idle_wake: guest(P::IdleWake, P::GuestWake),
             l1_line: time(P::L1Hit),
             l2_line: time(P::CacheL2Hit),
@@ -281,6 +296,8 @@ impl Costs {
             bypass_drain: time(P::BypassDrain),
             elide_from: file.count(P::ElideFrom) as u64,
             elide_gain: file.amount(P::ElideGain),
+            flushes,
+            lost: file.lost_clauses(),
             user_access: time(P::UserAccess),
             sharing: file.amount(P::Sharing),
             kernel: Kernel {

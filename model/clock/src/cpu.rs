@@ -3,6 +3,7 @@
 use crate::costs::Costs;
 use crate::counts::Counts;
 use crate::file::Time;
+use crate::flushes::Protocol;
 use crate::poll::WaitLoop;
 use crate::tlb::Tlb;
 use quell::{Frame, Invalidate, Tag};
@@ -36,6 +37,10 @@ pub struct Cpu {
     pub space: u32,
     /// Whether interrupts are off.
     pub masked: bool,
+    /// Whether interrupts were off when the running handler began.
+    pub was_masked: bool,
+    /// Whether interrupts arrive even if they are off: its processor executes requests itself.
+    pub unmaskable: bool,
     /// The reason for its suspension.
     pub activity: Activity,
     /// Arrival times of interrupts not yet taken, ascending.
@@ -84,6 +89,8 @@ impl Cpu {
             tag: Tag::KERNEL,
             space: 0,
             masked: false,
+            was_masked: false,
+            unmaskable: costs.flushes.protocol == Protocol::Rar,
             activity: Activity::Running,
             arrivals: Vec::new(),
             nmi: None,
@@ -109,7 +116,7 @@ impl Cpu {
     #[inline]
     pub fn due(&self) -> Time {
         let maskable = match self.arrivals.first() {
-            Some(&at) if !self.masked => at,
+            Some(&at) if !self.masked || self.unmaskable && !self.in_interrupt => at,
             _ => Time::MAX,
         };
         maskable.min(self.nmi.unwrap_or(Time::MAX))

@@ -16,6 +16,9 @@
 //! sections, and a machine file names its kernel file by `runs = "linux-5.1"`. If the machine file has values in these
 //! sections itself, they apply with every kernel.
 //!
+//! The sections `policy` and `contract` select a protocol that keeps TLBs coherent, and the clauses of the contract that
+//! it keeps. A policy file contains only these two sections.
+//!
 //! Reading never panics. It reports all mistakes at once, each with file, line, key and the expected value.
 
 mod builtin;
@@ -25,8 +28,11 @@ mod parse;
 mod set;
 mod write;
 
-pub use builtin::{BUILT_IN, KERNELS};
-pub use machine::{KernelFile, MachineFile, Time, Value};
+pub use builtin::{BUILT_IN, KERNELS, POLICIES};
+pub use machine::{KernelFile, MachineFile, PolicyFile, Time, Value};
 pub use parameter::{Description, PARAMETERS, Parameter, Unit};
-pub use parse::{DEFAULT_KERNEL, built_in, built_in_kernel, no_kernel};
+pub use parse::{
+    DEFAULT_KERNEL, DEFAULT_POLICY, built_in, built_in_kernel, built_in_policy, no_kernel,
+    no_policy,
+};
 pub use quell_workloads::files::{FileError, Mistake};

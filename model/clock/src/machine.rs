@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::costs::Costs;
 use crate::cpu::Activity;
 use crate::file::Time;
+use crate::flushes::{Flushes, Protocol};
 use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
@@ -20,7 +21,7 @@ use quell::{
 };
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::sim::fiber;
-use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
+use quell_vm::{Change, Entry, Event, Level, Machine, MemoryMap, Work};
 use quell_zero::{Clear, Strategy};
 use std::panic::Location;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct Model {
     map: MemoryMap,
     cpus: usize,
     tables: Arc<Tables>,
+    /// The protocol that flushes instead of the engine.
+    flushes: Option<Arc<Flushes>>,
 }
 
 impl Model {
@@ -55,7 +58,14 @@ impl Model {
             map,
             cpus,
             tables,
+            flushes: (costs.flushes.protocol != Protocol::Engine)
+                .then(|| Arc::new(Flushes::new(costs.flushes, cpus))),
         }
+    }
+
+    /// Returns the protocol that flushes instead of the engine, if any.
+    pub(crate) fn flushes(&self) -> Option<&Flushes> {
+        self.flushes.as_deref()
     }
 
     /// Returns the number of CPUs.
@@ -210,10 +220,17 @@ unsafe impl Hardware for Model {
     }
 
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        let keep = match self.flushes() {
+            Some(flushes) => flushes.load(self, root, keep),
+            None => keep,
+        };
         context::shared(|core| core.load_root(Some(root), tag, keep));
     }
 
     fn unload_root(&self) {
+        if let Some(flushes) = self.flushes() {
+            flushes.unload(self);
+        }
         context::shared(|core| core.load_root(None, Tag::KERNEL, true));
     }
 
@@ -297,6 +314,16 @@ unsafe impl Machine for Model {
 
     fn tlb_rules(&self) -> TlbRules {
         self.architecture.tlb_rules()
+    }
+
+    #[inline]
+    fn flushes_itself(&self) -> bool {
+        self.flushes.is_some()
+    }
+
+    fn flush(&self, changes: &[Change], free: bool) -> u64 {
+        self.flushes()
+            .map_or(0, |flushes| flushes.flush(self, changes, free))
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {

@@ -166,6 +166,8 @@ pub struct RunResult {
     pub violation_count: u64,
     /// The first violations.
     pub violations: Vec<Violation>,
+    /// The number of accesses that break a clause which the [policy](MachineFile::policy) gives up.
+    pub expected_violations: u64,
     /// The trace. It's empty unless [`Setup::trace`] enabled it.
     pub trace: Trace,
     /// The host's time in seconds. Only this figure differs from run to run.
@@ -383,6 +385,7 @@ fn drive(
         control: std::array::from_fn(|index| control[index].value()),
         violation_count: core.oracle.found(),
         violations: core.oracle.violations().to_vec(),
+        expected_violations: core.oracle.expected(),
         trace: std::mem::take(&mut core.trace),
         host_seconds,
     }))

@@ -3,6 +3,8 @@
 //! [`Run`] combines machine, engine, manager, one process that every CPU enters, and a program. The manager's code is
 //! exactly that of a kernel; this module only forwards interrupts, faults and calls to it.
 
+use crate::context;
+use crate::core::Core;
 use crate::kernel::Kernel;
 use crate::machine::Model;
 use crate::program::ModelUser;
@@ -118,7 +120,23 @@ struct ManagerKernel<'m> {
 
 impl Kernel for ManagerKernel<'_> {
     fn interrupt(&self) {
+        let model = self.vm.engine().hw();
+        if let Some(flushes) = model.flushes() {
+            flushes.serve(model);
+            // The engine must not be interrupted where it has turned interrupts off.
+            if context::with(|core| core.cpu().was_masked) {
+                return;
+            }
+        }
         self.vm.engine().this_cpu().mask_interrupts().on_interrupt();
+    }
+
+    fn nmi(&self) {
+        let model = self.vm.engine().hw();
+        if let Some(flushes) = model.flushes() {
+            flushes.sweep(model);
+            context::with(Core::arm_timer);
+        }
     }
 
     fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
@@ -148,6 +166,7 @@ impl Kernel for ManagerKernel<'_> {
     }
 
     fn online(&self) {
+        context::with(Core::arm_timer);
         self.vm.engine().cpu_online();
         if let Err(error) = self.process.and_then(|process| self.vm.enter(process)) {
             panic!("the first process could not be made: {error}");

@@ -2,6 +2,7 @@
 
 mod clock;
 mod files;
+mod flushes;
 mod oracle;
 mod support;
 mod workloads;

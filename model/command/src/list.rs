@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use quell_clock::file::{Parameter, Unit, built_in_kernel};
-use quell_clock::{KernelFile, MachineFile, built_in};
+use quell_clock::file::{Parameter, Unit, built_in_kernel, built_in_policy};
+use quell_clock::{KernelFile, MachineFile, PolicyFile, built_in};
 use quell_conformance::policy_text::TERMS;
-use quell_experiments::{kernels, machines};
+use quell_experiments::{kernels, machines, policies};
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 
@@ -94,10 +94,15 @@ impl ListTopic {
                     })
                 })
                 .collect(),
-            ListTopic::Policies => TERMS
-                .iter()
-                .map(|(term, meaning)| json!({ "term": term, "meaning": meaning }))
-                .collect(),
+            ListTopic::Policies => {
+                let terms = TERMS
+                    .iter()
+                    .map(|(term, meaning)| json!({ "term": term, "meaning": meaning }));
+                let files = policies::names()
+                    .filter_map(built_in_policy)
+                    .map(|policy| json!({ "file": policy.name(), "meaning": policy.title(), "contract": exceptions(&policy) }));
+                terms.chain(files).collect()
+            }
             ListTopic::Parameters => Parameter::ALL
                 .iter()
                 .map(|&parameter| {
@@ -159,7 +164,7 @@ pub fn run(args: ListArgs) -> Result<()> {
         paragraph("quell measure paths writes the file of the kernel that runs here.\n");
     }
     if wants(ListTopic::Policies) {
-        policies();
+        list_policies();
     }
     if wants(ListTopic::Parameters) {
         match &args.machine {
@@ -254,9 +259,34 @@ pub fn kernel_table() -> Table {
     rows
 }
 
-fn policies() {
+fn list_policies() {
     say!("POLICIES (--policy S0+S4, --policy all-S3,cap=8M)\n");
     say!("{}\n", policy_table());
+    say!("PROTOCOLS OF OTHER SYSTEMS (--policy NAME, or --policy FILE.toml for one of your own)\n");
+    say!("{}\n", protocol_table());
+    paragraph(
+        "lost: the policy gives this clause of the contract up, and the oracle only counts. needs: it keeps it if …\n",
+    );
+}
+
+/// Returns the clauses that a policy gives up or needs something for.
+fn exceptions(policy: &PolicyFile) -> Vec<String> {
+    let text = |(clause, state, why)| format!("{clause} {state}: {why}");
+    policy.exceptions().map(text).collect()
+}
+
+/// Returns a table of the built-in policy files: a row for each clause that isn't simply kept.
+pub fn protocol_table() -> Table {
+    let mut rows = Table::new([words("name"), words("protocol"), words("contract")]);
+    for policy in policies::names().filter_map(built_in_policy) {
+        let mut exceptions = exceptions(&policy).into_iter();
+        let first = exceptions.next().unwrap_or_else(|| "kept".into());
+        rows.row([policy.name().to_owned(), policy.title().to_owned(), first]);
+        for exception in exceptions {
+            rows.row([String::new(), String::new(), exception]);
+        }
+    }
+    rows
 }
 
 /// Returns a table of the words that a policy can contain.

@@ -9,7 +9,8 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use quell::{Mechanism, Policy};
 use quell_clock::{KernelFile, MachineFile};
 use quell_conformance::parse_policy;
-use quell_experiments::{kernels, machines, workloads};
+use quell_experiments::policies::PolicyChoice;
+use quell_experiments::{kernels, machines, policies, workloads};
 use quell_workloads::Workload;
 use quell_workloads::files::found;
 use toml::de::DeTable;
@@ -73,6 +74,17 @@ pub fn policy() -> impl TypedValueParser<Value = Policy> {
         ["baseline", "all"].into_iter().chain(alone).collect()
     };
     SuggestedNames(names).try_map(|text| parse_policy(&text))
+}
+
+/// Returns a parser for policies that simulated machines may run: also policy files.
+pub fn policy_or_file() -> impl TypedValueParser<Value = PolicyChoice> {
+    let names = || {
+        ["baseline", "all"]
+            .into_iter()
+            .chain(policies::names())
+            .collect()
+    };
+    SuggestedNames(names).try_map(|text| policies::find(&text))
 }
 
 /// A workload and its parameters.

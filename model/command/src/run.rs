@@ -7,19 +7,18 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use quell::{Counter, Policy, Stats};
-use quell_conformance::PolicyText;
+use quell::{Counter, Stats};
 use quell_experiments::jobs::Job;
 use quell_experiments::lines::{LineGroup, LineProfile};
 use quell_experiments::numbers::{digits, spread};
+use quell_experiments::policies::{self, PolicyChoice};
 use quell_experiments::run::{CallLatency, Report, outcomes, values};
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use quell_mutants::{Mutant, list};
 use quell_workloads::files::hint;
 
 use crate::mutants;
-use crate::options::policy;
-use crate::options::{MachineArgs, WorkloadArgs};
+use crate::options::{MachineArgs, WorkloadArgs, policy_or_file};
 use crate::output::{self, Destination, note, paragraph, say, several};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -34,9 +33,10 @@ pub struct RunArgs {
     workload: WorkloadArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Switch on these mechanisms: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
-    #[arg(long, default_value = "all", value_parser = policy(), hide_possible_values = true)]
-    policy: Policy,
+    /// Switch on these mechanisms: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`), or use the
+    /// protocol of a policy file, by name or path
+    #[arg(long, default_value = "all", value_parser = policy_or_file(), hide_possible_values = true)]
+    policy: PolicyChoice,
     /// Use this many CPUs, 1 to 1024 [default: the workload's own number]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Option<u16>,
@@ -128,12 +128,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     }
     let trial = job.trial();
     if let Some(place) = trace {
-        let name = format!(
-            "{} on {}, {}",
-            workload.name(),
-            job.machine.name(),
-            PolicyText(policy)
-        );
+        let name = format!("{} on {}, {}", workload.name(), job.machine.name(), policy);
         place.write_with(|to| outcome.trace.write_chrome(&name, to))?;
         note!(
             "trace: {} events in {}",
@@ -179,7 +174,7 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
         trial.workload.name(),
         trial.machine.title(),
         several(trial.cpus, "CPU"),
-        PolicyText(trial.policy),
+        policies::name_of(trial.machine, trial.policy),
         trial.seed
     ));
     for guard in without {
@@ -210,6 +205,12 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
             count => format!("BROKEN {count} times"),
         }
     );
+    if outcome.expected_violations > 0 {
+        say!(
+            "  given up by the policy: {} accesses break such clauses",
+            outcome.expected_violations
+        );
+    }
     for breach in &outcome.breaches {
         paragraph(format_args!("    {breach}"));
     }

@@ -1,5 +1,6 @@
 //! `quell scale`: runs one workload on more and more CPUs, without and with mechanisms.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,14 +8,14 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
-use quell_conformance::PolicyText;
 use quell_experiments::charts::VerticalScale;
 use quell_experiments::numbers::digits;
-use quell_experiments::scale::{Point, Sweep, plot, relative};
+use quell_experiments::policies::PolicyChoice;
+use quell_experiments::scale::{Point, Shown, Sweep, plot, relative};
 use serde::Serialize;
 
 use crate::numbers::Cpus;
-use crate::options::{MachineArgs, WorkloadArgs, policy};
+use crate::options::{MachineArgs, WorkloadArgs, policy_or_file};
 use crate::output::{self, Destination, note, paragraph, say};
 use crate::table::{Table, number};
 use crate::usage::usage;
@@ -27,11 +28,14 @@ pub struct ScaleArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// Compare this policy; may be repeated [default: baseline, the workload's own mechanism, and all]
-    #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
-    policies: Vec<Policy>,
+    #[arg(long = "policy", value_name = "POLICY", value_parser = policy_or_file(), hide_possible_values = true)]
+    policies: Vec<PolicyChoice>,
     /// Run on these numbers of CPUs, separated by commas; a single number stands for all powers of two up to it
     #[arg(long, default_value = "1024", value_name = "LIST")]
     cpus: Cpus,
+    /// Show another figure: `interrupts` for each operation, or the median time of a call, for example `unmap`
+    #[arg(long, value_name = "FIGURE", default_value = "figure", value_parser = shown)]
+    show: Shown,
     /// Show each figure as a ratio to that of the first policy
     #[arg(long)]
     relative: bool,
@@ -41,6 +45,14 @@ pub struct ScaleArgs {
     /// Write the plot here, as SVG [default: quell-scale.svg in target/ or the current directory]
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+}
+
+fn shown(text: &str) -> Result<Shown, Infallible> {
+    Ok(match text {
+        "figure" => Shown::Figure,
+        "interrupts" => Shown::Interrupts,
+        call => Shown::Call(call.to_owned()),
+    })
 }
 
 #[derive(Serialize)]
@@ -63,26 +75,26 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let machine = Arc::new(args.machine.resolve()?);
     let policies = match &args.policies[..] {
         [] => vec![
-            Policy::BASELINE,
-            Policy::only(workload.mechanism()),
-            Policy::ALL,
+            Policy::BASELINE.into(),
+            Policy::only(workload.mechanism()).into(),
+            Policy::ALL.into(),
         ],
         asked => asked.to_vec(),
     };
-    let texts: Vec<String> = policies
-        .iter()
-        .map(|&policy| PolicyText(policy).to_string())
-        .collect();
+    let texts: Vec<String> = policies.iter().map(ToString::to_string).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let sweep = Sweep {
         machine: machine.clone(),
         workload,
         policies,
         cpus: args.cpus.0.clone(),
+        show: args.show.clone(),
     };
     let place = Destination::open("--plot", args.plot.as_deref(), "quell-scale.svg")?;
     let scaled = sweep.run().map_err(usage)?;
-    let (metric, results) = (scaled.metric, &scaled.results);
+    let named = args.show.name(&workload);
+    let metric = named.as_deref().unwrap_or(scaled.metric);
+    let results = &scaled.results;
     let title = format!("{} on {}", workload.name(), machine.title());
     let ratio = format!("{metric}, as a ratio to {}", texts[0]);
     let (points, figure, upward) = match args.relative {

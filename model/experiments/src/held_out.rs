@@ -31,7 +31,6 @@ use std::time::Duration;
 use include_dir::{Dir, include_dir};
 use quell_clock::file::built_in as built_in_machine;
 use quell_clock::{KernelFile, MachineFile, Parameter};
-use quell_conformance::parse_policy;
 use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde::{Deserialize, Serialize};
@@ -41,6 +40,7 @@ use crate::jobs::{Job, Results, SEED};
 use crate::kernels;
 use crate::machines;
 use crate::numbers::{Skill, Verdict, median};
+use crate::policies;
 use crate::trial::Outcome;
 use crate::workloads;
 
@@ -594,7 +594,7 @@ impl TableFile {
                 (machine, path)
             }
         };
-        let policy = parse_policy(&side.policy)
+        let policy = policies::find(&side.policy)
             .map_err(|wrong| format!("policy {}: {wrong}", side.policy))?;
         let parameters = [&self.parameters, &figure.parameters, &side.parameters];
         for pair in parameters.into_iter().flatten().chain(own.parameters) {

@@ -12,6 +12,7 @@ use quell_clock::{MachineFile, Progress};
 use quell_workloads::Workload;
 use rayon::prelude::*;
 
+use crate::policies::PolicyChoice;
 use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
@@ -45,12 +46,21 @@ pub const SEED: u64 = 1;
 
 impl Job {
     /// Creates a run on an unchanged machine with all guards and without a trace.
-    pub fn new(machine: Arc<MachineFile>, workload: Workload, policy: Policy, cpus: usize) -> Self {
+    pub fn new(
+        machine: Arc<MachineFile>,
+        workload: Workload,
+        policy: impl Into<PolicyChoice>,
+        cpus: usize,
+    ) -> Self {
+        let policy: PolicyChoice = policy.into();
         Job {
-            machine,
+            machine: match policy.file {
+                Some(file) => Arc::new(machine.with_policy(file)),
+                None => machine,
+            },
             variant: String::new(),
             workload,
-            policy,
+            policy: policy.mechanisms,
             cpus,
             trace: 0,
             lines: false,
@@ -62,9 +72,10 @@ impl Job {
     /// Returns a key that is equal for trials with the same result.
     pub(crate) fn key(&self) -> String {
         format!(
-            "{}/{}/{}/{:?}/{:?}/{}/{}/{}/{}/{:?}",
+            "{}/{}/{}/{}/{:?}/{:?}/{}/{}/{}/{}/{:?}",
             self.machine.name(),
             self.machine.kernel(),
+            self.machine.policy(),
             self.variant,
             self.workload,
             self.policy,

@@ -25,6 +25,7 @@ pub mod kernels;
 pub mod lines;
 pub mod machines;
 pub mod numbers;
+pub mod policies;
 pub mod progress;
 mod queue;
 pub mod report;

@@ -3,7 +3,6 @@
 //! A [`Report`] contains all figures of one seed. It also contains the workload's figure with other seeds, which shows
 //! how far that depends on the seed. All figures are the same on every host, except the host's speed and duration.
 
-use quell_conformance::PolicyText;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::jobs::Job;
 use crate::lines::LineProfile;
+use crate::policies;
 use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
@@ -38,6 +38,8 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<LineProfile>,
     violations: u64,
+    /// Accesses that break a clause which the policy gives up.
+    expected_violations: u64,
     breaches: Vec<String>,
     accesses_per_second: f64,
     host_seconds: f64,
@@ -89,7 +91,7 @@ impl Report {
         Report {
             workload: workload.name(),
             machine: trial.machine.name().to_owned(),
-            policy: PolicyText(trial.policy).to_string(),
+            policy: policies::name_of(trial.machine, trial.policy),
             cpus: trial.cpus,
             seed: trial.seed,
             without: without.to_vec(),
@@ -116,6 +118,7 @@ impl Report {
                 .collect(),
             lines: LineProfile::of(workload.operation(), outcome),
             violations: outcome.violations,
+            expected_violations: outcome.expected_violations,
             breaches: outcome.breaches.clone(),
             accesses_per_second: outcome.accesses_per_second,
             host_seconds: outcome.host_seconds,

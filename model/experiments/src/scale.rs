@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use quell::Policy;
 use quell_clock::MachineFile;
 use quell_workloads::Workload;
 use serde::Serialize;
 
 use crate::charts::{COLORS, Chart, Line, VerticalScale};
 use crate::jobs::{Job, Results};
+use crate::policies::PolicyChoice;
+use crate::run::CallLatency;
+use crate::trial::Outcome;
 
 /// The runs of a scale experiment.
 #[derive(Clone, Debug)]
@@ -18,9 +20,46 @@ pub struct Sweep {
     /// The workload.
     pub workload: Workload,
     /// The policies. Each runs on every number of CPUs.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<PolicyChoice>,
     /// The numbers of CPUs. The workload skips numbers that it doesn't support.
     pub cpus: Vec<usize>,
+    /// The figure to show.
+    pub show: Shown,
+}
+
+/// A figure of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// The workload's own.
+    Figure,
+    /// The interrupts that were sent for an operation.
+    Interrupts,
+    /// The median duration of a kind of call, in nanoseconds.
+    Call(String),
+}
+
+impl Shown {
+    /// Returns the figure's name, if it isn't the workload's own.
+    pub fn name(&self, workload: &Workload) -> Option<String> {
+        match self {
+            Shown::Figure => None,
+            Shown::Interrupts => Some(format!("interrupts sent for each {}", workload.operation())),
+            Shown::Call(call) => Some(format!("ns, median of {call}")),
+        }
+    }
+
+    fn of(&self, outcome: &Outcome) -> Option<f64> {
+        match self {
+            Shown::Figure => Some(outcome.measure.value),
+            Shown::Interrupts => {
+                Some(outcome.machine.interrupts_sent as f64 / outcome.operations as f64)
+            }
+            Shown::Call(call) => CallLatency::all(outcome)
+                .into_iter()
+                .find(|known| known.call == *call)
+                .map(|known| known.median_ns),
+        }
+    }
 }
 
 /// The figures on one number of CPUs.
@@ -68,7 +107,7 @@ impl Sweep {
         Ok(counts)
     }
 
-    fn job(&self, policy: Policy, cpus: usize) -> Job {
+    fn job(&self, policy: PolicyChoice, cpus: usize) -> Job {
         // Points that don't fit are already omitted.
         let workload = self.workload.fitted(cpus).unwrap_or(self.workload);
         Job::new(self.machine.clone(), workload, policy, cpus)
@@ -96,7 +135,7 @@ impl Sweep {
                     .iter()
                     .map(|&policy| {
                         let outcome = results.get(&self.job(policy, cpus)).ok()?;
-                        Some(outcome.measure.value).filter(|value| value.is_finite())
+                        self.show.of(outcome).filter(|value| value.is_finite())
                     })
                     .collect(),
             })

@@ -16,14 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use quell::Policy;
 use quell_clock::{MachineFile, Progress};
-use quell_conformance::PolicyText;
 use quell_workloads::Workload;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::Job;
+use crate::policies::PolicyChoice;
 use crate::progress::{self, ProgressLine};
 use crate::queue::Queue;
 use crate::run::CallLatency;
@@ -39,7 +38,7 @@ pub struct Grid {
     /// The parameters of each machine (for example `interrupt.send`) and their values, in the notation of `--set`.
     pub figures: Vec<(String, Vec<String>)>,
     /// The policies.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<PolicyChoice>,
     /// The numbers of CPUs. If empty, each run has the workload's default.
     pub cpus: Vec<usize>,
     /// The parameters of the workload and their values, in the workload's notation.
@@ -57,8 +56,8 @@ pub struct Cell {
     pub job: Result<Job, String>,
     /// The name of the machine, and the values of the parameters that the grid changes.
     pub machine: String,
-    /// The mechanisms that are on.
-    pub policy: Policy,
+    /// The policy.
+    pub policy: PolicyChoice,
     /// The number of CPUs.
     pub cpus: usize,
     /// The seed.
@@ -251,7 +250,7 @@ impl Record {
             index: cell.index,
             workload: grid.workload.name().into(),
             machine: cell.machine.clone(),
-            policy: PolicyText(cell.policy).to_string(),
+            policy: cell.policy.to_string(),
             cpus: cell.cpus,
             seed: cell.seed,
             parameters: cell.values.clone(),
@@ -322,6 +321,7 @@ pub fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quell::Policy;
     use quell_clock::built_in;
     use std::sync::Mutex;
 
@@ -332,7 +332,7 @@ mod tests {
             workload,
             machines: vec![Arc::new(built_in("haswell-server").unwrap())],
             figures: Vec::new(),
-            policies: vec![Policy::BASELINE, Policy::ALL],
+            policies: vec![Policy::BASELINE.into(), Policy::ALL.into()],
             cpus: vec![1, 2],
             axes: vec![("pages".into(), vec!["1".into(), "4".into()])],
             seeds: 2,
@@ -410,7 +410,7 @@ mod tests {
     fn figures_of_the_machine_are_an_axis() {
         let slower = Grid {
             figures: vec![("interrupt.send".into(), vec!["500ns".into(), "5us".into()])],
-            policies: vec![Policy::BASELINE],
+            policies: vec![Policy::BASELINE.into()],
             cpus: vec![2],
             seeds: 1,
             ..grid()

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use quell::{Policy, Stats};
+use quell_clock::file::DEFAULT_POLICY;
 use quell_clock::{
     Architecture, Counts, Latency, LineMove, MachineFile, ModelUser, Parameter, Progress, Run,
     RunError, Setup, Trace, built_in,
@@ -51,6 +52,8 @@ pub struct Outcome {
     pub moves: Option<Vec<LineMove>>,
     /// The number of violations of the contract in the whole run.
     pub violations: u64,
+    /// The number of accesses that break a clause which the policy gives up.
+    pub expected_violations: u64,
     /// The first violations, in words.
     pub breaches: Vec<String>,
     /// The trace. It's empty unless enabled.
@@ -90,6 +93,17 @@ pub enum TrialError {
         /// The parameter's value.
         value: usize,
     },
+    /// The policy broadcasts, but the machine can't.
+    #[error(
+        "the policy {policy} broadcasts, and {machine} cannot: its {} is no",
+        Parameter::Broadcast.name()
+    )]
+    Broadcast {
+        /// The name of the policy.
+        policy: String,
+        /// The machine.
+        machine: String,
+    },
     /// The machine failed to finish the run.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -123,6 +137,7 @@ impl TrialError {
         matches!(
             self,
             TrialError::Unfit { .. }
+                | TrialError::Broadcast { .. }
                 | TrialError::Memory { .. }
                 | TrialError::Run(RunError::Unsupported(_))
         )
@@ -135,6 +150,14 @@ impl Trial<'_> {
         self.workload
             .check(self.cpus)
             .map_err(|why| TrialError::Unfit { workload, why })?;
+        let has = self.machine.choice(Parameter::Broadcast) == "yes";
+        let needs = |cpus: usize| cpus > self.machine.count(Parameter::BroadcastAbove);
+        if self.machine.policy() != DEFAULT_POLICY && needs(self.cpus) && !has {
+            return Err(TrialError::Broadcast {
+                policy: self.machine.policy().into(),
+                machine: self.machine.name().into(),
+            });
+        }
         let memory = self.workload.memory(self.cpus);
         let lacks = |needs, parameter: Parameter| TrialError::Memory {
             workload,
@@ -255,6 +278,7 @@ impl Trial<'_> {
             operations: Window::of(&program.words.get())
                 .map_or(0, |window| self.workload.operations(window.done)),
             violations: run.violation_count,
+            expected_violations: run.expected_violations,
             breaches: run.violations.iter().map(ToString::to_string).collect(),
             host_seconds: run.host_seconds,
             trace: run.trace,

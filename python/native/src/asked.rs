@@ -4,6 +4,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use quell::Policy;
 use quell_conformance::parse_policy;
+use quell_experiments::policies::{self, PolicyChoice};
 use quell_experiments::sweep::Shard;
 use quell_experiments::trial::TrialError;
 use quell_experiments::workloads;
@@ -28,6 +29,11 @@ pub fn failed(error: &TrialError) -> PyErr {
 /// Parses a policy, in the form that `--policy` takes.
 pub fn policy(text: &str) -> PyResult<Policy> {
     parse_policy(text).map_err(|why| refused(format_args!("policy {text}: {why}")))
+}
+
+/// Finds a policy of a simulated machine: mechanisms, or a policy file.
+pub fn policy_or_file(text: &str) -> PyResult<PolicyChoice> {
+    policies::find(text).map_err(|why| refused(format_args!("policy {text}: {why}")))
 }
 
 /// Checks a number of CPUs.

@@ -26,7 +26,7 @@ use quell_experiments::jobs::Job;
 use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record};
 use quell_experiments::{machines, run, workloads};
 
-use asked::{cpus, failed, policy, refused, shard, workload};
+use asked::{cpus, failed, policy_or_file, refused, shard, workload};
 use watched::{Listeners, watched};
 
 /// Makes a run's figures independent of Python's heap.
@@ -116,7 +116,7 @@ fn run_json(
         ..Job::new(
             Arc::new(machine.file),
             workload,
-            policy(policy_text)?,
+            policy_or_file(policy_text)?,
             number,
         )
     };
@@ -152,7 +152,7 @@ struct GridRequest {
 impl GridRequest {
     /// Returns the grid, or an exception if it can't be run.
     fn grid(self) -> PyResult<Grid> {
-        let policies = self.policies.iter().map(|text| policy(text));
+        let policies = self.policies.iter().map(|text| policy_or_file(text));
         let machines = self.machines.into_iter();
         let grid = Grid {
             workload: workload(&self.workload, self.text.as_deref())?,

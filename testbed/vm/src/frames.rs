@@ -20,6 +20,7 @@ use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
 use crate::lock::{Guard, Lock};
 use crate::machine::{Engine, Event, LockUse, Machine, MemoryMap, Work};
 use crate::masked_lock::MaskedLock;
+use crate::mmu_gather::WaitingObject;
 use crate::rmap::Mappings;
 use crate::shared::Shared;
 use crate::table_lock::Places;
@@ -98,6 +99,26 @@ pub(crate) struct Frames<'m, M: Machine> {
     caches: Box<[Lock<M::Word, CpuCache>]>,
     cache_batch: usize,
     clear: ClearPolicy,
+    /// Each CPU's objects that wait for a time, because the machine flushes later. The oldest is first.
+    postponed: Box<[Lock<M::Word, VecDeque<(u64, WaitingObject<M>)>>]>,
+}
+
+/// Objects that wait for a time.
+impl<M: Machine> Frames<'_, M> {
+    /// Keeps objects until [`Frames::take_due`] on this CPU returns them.
+    pub(crate) fn postpone(&self, objects: impl Iterator<Item = (u64, WaitingObject<M>)>) {
+        let machine = self.machine();
+        let mut list = self.postponed[machine.this_cpu().index()].lock(machine);
+        list.extend(objects);
+    }
+
+    /// Returns this CPU's objects whose time has come.
+    pub(crate) fn take_due(&self, now: u64) -> Vec<WaitingObject<M>> {
+        let machine = self.machine();
+        let mut list = self.postponed[machine.this_cpu().index()].lock(machine);
+        let due = list.partition_point(|(until, _)| *until <= now);
+        list.drain(..due).map(|(_, held)| held).collect()
+    }
 }
 
 /// The frame table.
@@ -116,6 +137,9 @@ impl<'m, M: Machine> Frames<'m, M> {
                 .collect(),
             cache_batch,
             clear,
+            postponed: (0..machine.cpu_count())
+                .map(|_| Lock::new(VecDeque::new()))
+                .collect(),
             engine,
         }
     }

@@ -123,7 +123,9 @@ mod vma;
 
 pub use audit::FrameTotals;
 pub use config::VmConfig;
-pub use machine::{Engine, Entry, Event, Level, LockUse, Machine, MemoryMap, Node, Path, Work};
+pub use machine::{
+    Change, Engine, Entry, Event, Level, LockUse, Machine, MemoryMap, Node, Path, Work,
+};
 pub use program::{Access, Fault, Mark, User};
 pub use syscall::{Backing, Call, Error, FileId, ProcessId, Protection};
 pub use vm::Vm;

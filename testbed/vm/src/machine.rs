@@ -16,7 +16,7 @@
 //! ([`Machine::prepare_root`]).
 
 pub use quell::Engine;
-use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, TlbRules};
+use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, Scope, TlbRules};
 pub use quell::{Entry, Level, TABLE_WORDS};
 use quell_zero::Clear;
 
@@ -314,6 +314,17 @@ pub enum Event {
     },
 }
 
+/// Translations of a space that changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The root of the space.
+    pub root: Frame,
+    /// The pages whose entries changed.
+    pub range: PageRange,
+    /// Whether tables were unlinked, too.
+    pub scope: Scope,
+}
+
 /// The machine on which the manager runs.
 ///
 /// # Safety
@@ -350,6 +361,20 @@ pub unsafe trait Machine: Hardware + Clear {
     ///
     /// All words of the root are zero before the call.
     fn prepare_root(&self, _root: Frame) {}
+
+    /// Returns whether [`Machine::flush`] replaces the engine's flushes.
+    #[inline]
+    fn flushes_itself(&self) -> bool {
+        false
+    }
+
+    /// Makes all CPUs drop changed translations, and waits for them.
+    ///
+    /// Returns 0. If the changes only `free` pages, it may return before the CPUs have dropped them. Then it returns the
+    /// time ([`Machine::now`]) until which the pages must not be reused.
+    fn flush(&self, _changes: &[Change], _free: bool) -> u64 {
+        0
+    }
 
     /// Encodes a present entry of a table of `level`. The manager never passes an entry with `present` clear.
     fn encode(&self, entry: Entry, level: Level) -> u64;

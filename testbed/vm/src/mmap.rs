@@ -164,7 +164,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         process: &Arc<Process<M>>,
         ranges: impl Iterator<Item = (Page, Page)> + Clone,
     ) {
-        let mut gather = self.tables.gather(Purpose::Call);
+        let mut gather = self.tables.gather(Purpose::Call).that_frees();
         for (start, end) in ranges.clone() {
             // [mutant VmUnmapForgetsEntry]
             self.empty(process, start, end, &mut gather);
@@ -246,7 +246,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         }
         loop {
             self.large.split_edges(process, start, end)?;
-            let mut gather = self.tables.gather(Purpose::Call);
+            let mut gather = self.tables.gather(Purpose::Call).that_frees();
             let emptied = self.empty(process, start, end, &mut gather);
             // A split waits for the pages that the gather holds.
             gather.flush();

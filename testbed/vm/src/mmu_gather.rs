@@ -6,7 +6,7 @@
 
 use crate::frame::Owner;
 use crate::frames::Frames;
-use crate::machine::{Event, LockUse, Machine, Path, Work};
+use crate::machine::{Change, Event, LockUse, Machine, Path, Work};
 use crate::process::{Process, SpaceBatch, SpaceRef};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -41,6 +41,15 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     purpose: Purpose,
     room: usize,
     batch: Option<GatherBatch<'v, M>>,
+    /// The changes that the machine flushes itself.
+    own: Option<OwnBatch<M>>,
+    frees: bool,
+}
+
+/// A batch of a machine that [flushes itself](Machine::flushes_itself).
+struct OwnBatch<M: Machine> {
+    changes: Vec<Change>,
+    objects: PendingObjects<WaitingObject<M>>,
 }
 
 type GatherBatch<'v, M> = SpaceBatch<'v, M, PendingObjects<WaitingObject<M>>>;
@@ -103,6 +112,66 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
             purpose,
             room,
             batch: None,
+            own: None,
+            frees: false,
+        }
+    }
+
+    /// Declares that the changes only free memory. So a machine that flushes itself may return before other CPUs have
+    /// flushed, if the frames wait for them.
+    pub(crate) fn that_frees(mut self) -> Self {
+        self.frees = true;
+        self
+    }
+
+    /// Adds a changed range, and an object that waits for its flush.
+    fn add(
+        &mut self,
+        process: &Arc<Process<M>>,
+        range: PageRange,
+        scope: Scope,
+        held: Option<WaitingObject<M>>,
+    ) {
+        if self.frames.machine().flushes_itself() {
+            return self.add_own(process, range, scope, held);
+        }
+        let batch = self.batch();
+        batch.changed(SpaceRef(process.clone()), range, scope);
+        if let Some(held) = held {
+            batch.hold(held);
+        }
+    }
+
+    fn add_own(
+        &mut self,
+        process: &Process<M>,
+        range: PageRange,
+        scope: Scope,
+        held: Option<WaitingObject<M>>,
+    ) {
+        if self.own.as_ref().is_some_and(|own| own.objects.is_full()) {
+            self.flush();
+        }
+        let own = self.own.get_or_insert_with(|| OwnBatch {
+            changes: Vec::new(),
+            objects: PendingObjects::new(self.room),
+        });
+        let root = process.root();
+        own.changes.push(Change { root, range, scope });
+        held.into_iter().for_each(|held| own.objects.push(held));
+    }
+
+    /// Lets the machine flush. Frames that must wait longer are released by a later flush of this CPU.
+    fn flush_own(&self, own: OwnBatch<M>) {
+        let (frames, machine) = (self.frames, self.frames.machine());
+        let until = machine.flush(&own.changes, self.frees);
+        let mut objects = own.objects;
+        let objects = core::iter::from_fn(|| objects.take());
+        if until == 0 {
+            release_all(frames, objects);
+        } else {
+            frames.postpone(objects.map(|held| (until, held)));
+            release_all(frames, frames.take_due(machine.now()));
         }
     }
 
@@ -121,8 +190,8 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
 
     /// Reports that an entry lost rights, under its table's lock.
     pub(crate) fn changed(&mut self, process: &Arc<Process<M>>, range: PageRange) {
-        self.batch()
-            .changed(SpaceRef(process.clone()), range, Scope::Leaf);
+        self.frees = false;
+        self.add(process, range, Scope::Leaf, None);
     }
 
     /// Reports that an entry was cleared, under its table's lock.
@@ -133,16 +202,13 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         held: WaitingObject<M>,
     ) {
         let scope = self.scope_of_cleared(range);
-        let batch = self.batch();
-        batch.changed(SpaceRef(process.clone()), range, scope);
-        batch.hold(held);
+        self.add(process, range, scope, Some(held));
     }
 
     /// Reports that a large page was cleared to be split, under its table's lock.
     pub(crate) fn cleared(&mut self, process: &Arc<Process<M>>, range: PageRange) {
         let scope = self.scope_of_cleared(range);
-        self.batch()
-            .changed(SpaceRef(process.clone()), range, scope);
+        self.add(process, range, scope, None);
     }
 
     /// Returns the scope of `flush_needed` for a page that another page size may replace.
@@ -165,10 +231,8 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         table: Frame,
     ) {
         let held = WaitingObject::Table(table);
-        let batch = self.batch();
-        batch.hold(held);
         // Walker caches keep upper levels, and a flush of leaf entries doesn't drop them. [mutant VmTableFlushLeafOnly]
-        batch.changed(SpaceRef(process.clone()), range, Scope::Tables);
+        self.add(process, range, Scope::Tables, Some(held));
     }
 
     /// Reports that the lock under which an entry changed was dropped. A simple kernel's reclaim flushes now (without
@@ -181,17 +245,11 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
 
     /// Flushes, and releases the waiting objects. The gather can be used again.
     pub(crate) fn flush(&mut self) {
+        if let Some(own) = self.own.take() {
+            self.flush_own(own);
+        }
         if let Some(batch) = &mut self.batch {
-            let mut anonymous = None;
-            for held in batch.finish() {
-                // We release them now and not earlier: until the flush a CPU may use a translation to the frame, and a
-                // walker may read the table. [mutants VmFreesBeforeFlush, VmFreesTableBeforeFlush]
-                anonymous = release(self.frames, &held).or(anonymous);
-            }
-            if let Some(node) = anonymous.and_then(|frame| self.frames.map().node_of(frame)) {
-                let machine = self.frames.machine();
-                machine.charge(Work::Locked(LockUse::ListRemove(node)));
-            }
+            release_all(self.frames, batch.finish());
         }
     }
 }
@@ -199,6 +257,23 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
 impl<M: Machine> Drop for MmuGather<'_, '_, M> {
     fn drop(&mut self) {
         self.flush();
+    }
+}
+
+/// Releases objects after their flush.
+fn release_all<M: Machine>(
+    frames: &Frames<'_, M>,
+    objects: impl IntoIterator<Item = WaitingObject<M>>,
+) {
+    let mut anonymous = None;
+    for held in objects {
+        // We release them now and not earlier: until the flush a CPU may use a translation to the frame, and a walker
+        // may read the table. [mutants VmFreesBeforeFlush, VmFreesTableBeforeFlush]
+        anonymous = release(frames, &held).or(anonymous);
+    }
+    if let Some(node) = anonymous.and_then(|frame| frames.map().node_of(frame)) {
+        let machine = frames.machine();
+        machine.charge(Work::Locked(LockUse::ListRemove(node)));
     }
 }
 

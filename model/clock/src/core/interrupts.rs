@@ -2,6 +2,7 @@
 
 use super::Core;
 use crate::file::Time;
+use crate::flushes::{FlushCosts, Protocol};
 use crate::trace::Mark;
 use quell::CpuSet;
 
@@ -78,7 +79,7 @@ impl Core {
         let now = cpu.now;
         let taken = cpu.arrivals.partition_point(|&at| at <= now);
         cpu.arrivals.drain(..taken);
-        cpu.masked = true;
+        cpu.was_masked = std::mem::replace(&mut cpu.masked, true);
         cpu.in_interrupt = true;
         cpu.now += entry;
         cpu.counts.interrupts_taken += 1;
@@ -88,12 +89,27 @@ impl Core {
     pub fn end_interrupt(&mut self) {
         let exit = self.costs.interrupt_exit;
         let cpu = self.cpu();
-        cpu.masked = false;
+        cpu.masked = cpu.was_masked;
         cpu.in_interrupt = false;
         cpu.now += exit;
         let (since, now) = (cpu.handler_since, cpu.now);
         cpu.counts.handling += now - since;
         self.trace.span(self.current, since, now, Mark::Handler);
+        self.refresh();
+    }
+
+    /// Arms the timer of the running CPU for its next tick, if a protocol uses ticks. A tick arrives even if interrupts
+    /// are off.
+    pub fn arm_timer(&mut self) {
+        let FlushCosts { protocol, tick, .. } = self.costs.flushes;
+        if protocol != Protocol::Latr {
+            return;
+        }
+        // CPUs tick at different times.
+        let phase = tick * self.current as Time / self.cpus.len() as Time;
+        let cpu = self.cpu();
+        let ticks = (cpu.now + tick - phase) / tick;
+        cpu.nmi = Some(ticks * tick + phase);
         self.refresh();
     }
 

@@ -1,4 +1,4 @@
-//! The built-in machine and kernel files.
+//! The built-in machine, kernel and policy files.
 
 /// The name and text of every built-in machine file.
 pub static BUILT_IN: &[(&str, &str)] = &[
@@ -39,4 +39,28 @@ pub static KERNELS: &[(&str, &str)] = &[
         "linux-6.18",
         include_str!("../../../kernels/linux-6.18.toml"),
     ),
+];
+
+/// The name and text of every built-in policy file.
+pub static POLICIES: &[(&str, &str)] = &[
+    ("quell", include_str!("../../../policies/quell.toml")),
+    ("linux", include_str!("../../../policies/linux.toml")),
+    (
+        "linux-4.10",
+        include_str!("../../../policies/linux-4.10.toml"),
+    ),
+    (
+        "linux-invlpgb",
+        include_str!("../../../policies/linux-invlpgb.toml"),
+    ),
+    (
+        "linux-tlbi",
+        include_str!("../../../policies/linux-tlbi.toml"),
+    ),
+    (
+        "linux-local-tlbi",
+        include_str!("../../../policies/linux-local-tlbi.toml"),
+    ),
+    ("latr", include_str!("../../../policies/latr.toml")),
+    ("rar", include_str!("../../../policies/rar.toml")),
 ];

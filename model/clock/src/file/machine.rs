@@ -3,6 +3,7 @@
 use crate::architecture::Architecture;
 
 use super::parameter::{Description, Parameter, Unit};
+use quell_vm::contract::Clause;
 use quell_workloads::files::Mistake;
 
 /// A time in picoseconds, the unit of virtual time.
@@ -23,8 +24,8 @@ pub struct Value {
     pub source: String,
     /// Whether the value is a guess.
     pub assumed: bool,
-    /// Whether a kernel file contains the value, so that another kernel replaces it.
-    pub from_kernel: bool,
+    /// Whether a kernel or policy file contains the value, so that another one replaces it.
+    pub from_part: bool,
 }
 
 impl Value {
@@ -45,7 +46,7 @@ impl Value {
             unit: String::new(),
             source: String::new(),
             assumed: true,
-            from_kernel: false,
+            from_part: false,
         }
     }
 }
@@ -91,9 +92,51 @@ impl KernelFile {
                 name: String::new(),
                 title: String::new(),
                 kernel: String::new(),
+                policy: String::new(),
                 values: Parameter::ALL.iter().map(|_| Value::unset()).collect(),
             },
         }
+    }
+}
+
+/// The parameter of each clause of the contract.
+const CLAUSES: [(Parameter, Clause); 8] = [
+    (Parameter::Clause1, Clause::C1),
+    (Parameter::Clause2, Clause::C2),
+    (Parameter::Clause3, Clause::C3),
+    (Parameter::Clause4, Clause::C4),
+    (Parameter::Clause5, Clause::C5),
+    (Parameter::Clause6, Clause::C6),
+    (Parameter::Clause7, Clause::C7),
+    (Parameter::Clause8, Clause::C8),
+];
+
+/// A policy file: a protocol that keeps TLBs coherent, its parameters, and the clauses of the contract that it keeps.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PolicyFile {
+    /// As for [`KernelFile`].
+    pub(super) costs: MachineFile,
+}
+
+impl PolicyFile {
+    /// Returns the policy's short name.
+    pub fn name(&self) -> &str {
+        &self.costs.name
+    }
+
+    /// Returns the policy's title.
+    pub fn title(&self) -> &str {
+        &self.costs.title
+    }
+
+    /// Returns the clauses that the policy gives up or needs something for: the clause, `lost` or `needs`, and the
+    /// reason.
+    pub fn exceptions(&self) -> impl Iterator<Item = (Clause, &'static str, &str)> {
+        CLAUSES.into_iter().filter_map(|(parameter, clause)| {
+            let state = self.costs.choice(parameter);
+            let why = self.costs.value(parameter).source.as_str();
+            (state != "kept").then_some((clause, state, why))
+        })
     }
 }
 
@@ -104,6 +147,8 @@ pub struct MachineFile {
     pub(super) title: String,
     /// The name of the kernel that runs on it.
     pub(super) kernel: String,
+    /// The name of the policy file with the protocol that keeps its TLBs coherent.
+    pub(super) policy: String,
     /// The values, in the order of [`PARAMETERS`](super::PARAMETERS).
     pub(super) values: Vec<Value>,
 }
@@ -129,14 +174,41 @@ impl MachineFile {
     /// Costs that the machine's own file sets stay.
     #[must_use]
     pub fn with_kernel(&self, kernel: &KernelFile) -> Self {
+        let mut changed = self.with_part(&kernel.costs, Parameter::of_kernel);
+        changed.kernel.clone_from(&kernel.costs.name);
+        changed
+    }
+
+    /// Returns the same machine under another policy.
+    ///
+    /// Parameters of policies that the machine's own file sets stay.
+    #[must_use]
+    pub fn with_policy(&self, policy: &PolicyFile) -> Self {
+        let mut changed = self.with_part(&policy.costs, Parameter::of_policy);
+        changed.policy.clone_from(&policy.costs.name);
+        changed
+    }
+
+    /// Returns the name of the policy file, which is [`DEFAULT_POLICY`](super::DEFAULT_POLICY) for the engine.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Returns the clauses of the contract that the policy gives up.
+    pub fn lost_clauses(&self) -> Vec<Clause> {
+        let lost = |(parameter, _): &(Parameter, Clause)| self.choice(*parameter) == "lost";
+        let clauses = CLAUSES.into_iter().filter(lost);
+        clauses.map(|(_, clause)| clause).collect()
+    }
+
+    fn with_part(&self, part: &MachineFile, of: fn(Parameter) -> bool) -> Self {
         let mut changed = self.clone();
         let cycle = 1000.0 / self.amount(Parameter::Frequency);
-        changed.kernel.clone_from(&kernel.costs.name);
-        for parameter in KernelFile::parameters() {
+        for parameter in Parameter::ALL.iter().copied().filter(|&known| of(known)) {
             let value = &mut changed.values[parameter as usize];
-            if value.from_kernel {
-                *value = kernel.costs.value(parameter).on_clock(cycle);
-                value.from_kernel = true;
+            if value.from_part {
+                *value = part.value(parameter).on_clock(cycle);
+                value.from_part = true;
             }
         }
         changed
@@ -223,7 +295,7 @@ impl MachineFile {
         value.written = amount.to_string();
         value.unit = String::new();
         value.source = "set by the caller".into();
-        value.from_kernel = false;
+        value.from_part = false;
         Ok(changed)
     }
 }

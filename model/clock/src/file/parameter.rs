@@ -113,6 +113,11 @@ impl Parameter {
         matches!(self.description().section, "kernel" | "lock")
     }
 
+    /// Returns whether policy files contain the parameter.
+    pub fn of_policy(self) -> bool {
+        matches!(self.description().section, "policy" | "contract")
+    }
+
     /// Returns `section.key`, the name that users type.
     pub fn name(self) -> String {
         let Description { section, key, .. } = self.description();
@@ -420,5 +425,42 @@ parameters! {
         FileHold file_hold: Unit::Time, 0..=1000000;
         /// Lines written under that lock, taken from the CPU that held it last.
         FileLines file_lines: Unit::Count, 0..=64;
+    }
+    policy {
+        /// The protocol that keeps TLBs coherent: the engine's, Linux's queues of function calls, LATR's lazy requests,
+        /// or Intel's remote action requests.
+        FlushProtocol flush: Unit::Choice(&["engine", "calls", "latr", "rar"]), 0..=0;
+        /// Whether the initiator flushes its own entries while it waits, instead of afterwards (calls, latr).
+        FlushConcurrent concurrent: Unit::Choice(&["no", "yes"]), 0..=0;
+        /// The most pages that a CPU drops one by one; beyond them it drops all of the space.
+        FlushCeiling ceiling: Unit::Count, 1..=65536;
+        /// Spaces that have run on more CPUs than this are flushed by broadcasts, on machines that have them.
+        BroadcastAbove broadcast_above: Unit::Count, 0..=65536;
+        /// The time between two ticks of a CPU, at which it makes lazy requests (latr).
+        Tick tick: Unit::Time, 1000..=1000000000;
+        /// How many ticks freed frames wait (latr).
+        WaitTicks wait_ticks: Unit::Count, 1..=1000;
+        /// How many lazy requests of a CPU may wait; further ones are sent as calls (latr).
+        LazyStates states: Unit::Count, 1..=4096;
+        /// The time of a target's processor for requests, besides the invalidations and lines (rar).
+        Microcode microcode: Unit::Time, 0..=1000000;
+    }
+    contract {
+        /// C1, reuse: no access to a frame that has a new owner.
+        Clause1 c1: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
+        /// C2: no lost write.
+        Clause2 c2: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
+        /// C3: no access after the call returned that took the page or right away.
+        Clause3 c3: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
+        /// C4: reads are fresh.
+        Clause4 c4: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
+        /// C5: spaces are isolated.
+        Clause5 c5: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
+        /// C6: no walk of freed tables.
+        Clause6 c6: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
+        /// C7: every flush ends.
+        Clause7 c7: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
+        /// C8: zeroed memory is zero.
+        Clause8 c8: Unit::Choice(&["kept", "needs", "lost"]), 0..=0;
     }
 }

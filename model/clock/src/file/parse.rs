@@ -1,7 +1,7 @@
 //! Parses text into a [`MachineFile`] or a list of mistakes with lines.
 
-use super::builtin::{BUILT_IN, KERNELS};
-use super::machine::{KernelFile, MachineFile, Value, bounds};
+use super::builtin::{BUILT_IN, KERNELS, POLICIES};
+use super::machine::{KernelFile, MachineFile, PolicyFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
 use crate::Architecture;
 use quell_workloads::files::{FileError, Item, Reader, found, hint};
@@ -152,7 +152,7 @@ fn value(
         unit,
         source,
         assumed,
-        from_kernel: false,
+        from_part: false,
     })
 }
 
@@ -212,6 +212,43 @@ impl KernelFile {
     }
 }
 
+impl PolicyFile {
+    /// Reads a policy file, which may be based on a built-in one.
+    ///
+    /// # Errors
+    /// As [`MachineFile::parse`].
+    pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
+        let mut reader = Reader::new(text);
+        let base = |wanted: &str| {
+            let found = built_in_policy(wanted).map(|policy| policy.costs);
+            found.ok_or_else(|| no_policy(wanted))
+        };
+        let costs = read(&mut reader, base, Kind::Policy);
+        reader.finish(path, costs.map(|costs| PolicyFile { costs }))
+    }
+}
+
+/// The policy of a machine file: the engine's mechanisms.
+pub const DEFAULT_POLICY: &str = "quell";
+
+/// Returns the built-in policy with this name, if any.
+pub fn built_in_policy(name: &str) -> Option<PolicyFile> {
+    let (name, text) = POLICIES.iter().find(|(known, _)| *known == name)?;
+    // A test reads every built-in file.
+    PolicyFile::parse(&format!("{name}.toml"), text).ok()
+}
+
+/// Returns the message about a policy that isn't built in.
+pub fn no_policy(wanted: &str) -> String {
+    let names = || POLICIES.iter().map(|(name, _)| *name);
+    let known: Vec<_> = names().collect();
+    format!(
+        "no policy file `{wanted}`{}; built in are {}",
+        hint(wanted, names()),
+        known.join(", ")
+    )
+}
+
 /// The kernel of a machine whose file names no kernel.
 pub const DEFAULT_KERNEL: &str = "quell-vm";
 
@@ -267,12 +304,17 @@ pub(super) fn parse(
 enum Kind {
     Machine,
     Kernel,
+    Policy,
 }
 
 impl Kind {
     /// Returns whether files of this kind may set the parameter.
     fn has(self, parameter: Parameter) -> bool {
-        self == Kind::Machine || parameter.of_kernel()
+        match self {
+            Kind::Machine => true,
+            Kind::Kernel => parameter.of_kernel(),
+            Kind::Policy => parameter.of_policy(),
+        }
     }
 }
 
@@ -343,7 +385,7 @@ fn read(
             .and_then(|section| section.get(description.key))
     };
     let before = reader.mistakes();
-    let unset = (kind == Kind::Kernel).then(KernelFile::unset);
+    let unset = (kind != Kind::Machine).then(KernelFile::unset);
     let clock = match (find(Parameter::Frequency), &unset) {
         (Some(at), None) => value(reader, Parameter::Frequency, None, at),
         (_, Some(unset)) => Some(unset.costs.value(Parameter::Frequency).clone()),
@@ -368,13 +410,19 @@ fn read(
             Some(at) => value(reader, parameter, cycle, at),
             None => match (&base, &unset, &kernel) {
                 (Some(base), ..) => Some(inherited(base, parameter, cycle, base_assumed)),
-                (None, Some(unset), _) if !parameter.of_kernel() => {
+                (None, Some(unset), _) if !kind.has(parameter) => {
                     Some(unset.costs.value(parameter).clone())
                 }
                 (None, None, Some(kernel)) if parameter.of_kernel() => Some(Value {
-                    from_kernel: true,
+                    from_part: true,
                     ..kernel.value(parameter).clone()
                 }),
+                (None, None, _) if parameter.of_policy() => {
+                    built_in_policy(DEFAULT_POLICY).map(|policy| Value {
+                        from_part: true,
+                        ..policy.costs.value(parameter).clone()
+                    })
+                }
                 _ => {
                     missing.push(parameter);
                     None
@@ -391,6 +439,10 @@ fn read(
     let file = MachineFile {
         title: title.or_else(|| name.clone()).unwrap_or_default(),
         name: name?,
+        policy: match &base {
+            Some(base) => base.policy.clone(),
+            None => DEFAULT_POLICY.into(),
+        },
         kernel: match (&kernel, base) {
             (Some(kernel), _) => kernel.name().into(),
             (None, Some(base)) => base.kernel,
@@ -401,7 +453,7 @@ fn read(
     if !complete {
         return None;
     }
-    if kind == Kind::Kernel {
+    if kind != Kind::Machine {
         return Some(file);
     }
     check_together(reader, &file);

@@ -23,7 +23,8 @@ impl MachineFile {
         let mut section = "";
         for &parameter in Parameter::ALL {
             let description = parameter.description();
-            if built_in && self.value(parameter).from_kernel {
+            let value = self.value(parameter);
+            if value.from_part && (built_in || parameter.of_policy()) {
                 continue;
             }
             if description.section != section {

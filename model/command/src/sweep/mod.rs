@@ -15,13 +15,14 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
+use quell_experiments::policies::PolicyChoice;
 use quell_experiments::sweep::results::Head;
 use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record, Shard};
 use quell_experiments::{cpu_time, machines, workloads};
 use quell_workloads::{Unit, Workload};
 
 use crate::numbers::CpuNumbers;
-use crate::options::{KernelArgs, MACHINES, WORKLOADS, policy};
+use crate::options::{KernelArgs, MACHINES, WORKLOADS, policy_or_file};
 use crate::output::{Destination, note, say, several};
 use crate::results::{ResultsFile, ResultsWriter};
 use crate::usage::usage;
@@ -45,8 +46,8 @@ pub struct SweepArgs {
     #[command(flatten)]
     kernel: KernelArgs,
     /// Use this policy (`quell list policies`); may be repeated [default: baseline and all]
-    #[arg(long = "policy", value_name = "POLICY", value_parser = policy(), hide_possible_values = true)]
-    policies: Vec<Policy>,
+    #[arg(long = "policy", value_name = "POLICY", value_parser = policy_or_file(), hide_possible_values = true)]
+    policies: Vec<PolicyChoice>,
     /// Run on these numbers of CPUs, separated by commas [default: the workload's own number]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuNumbers>,
@@ -152,7 +153,7 @@ impl SweepArgs {
             .map(|text| figures(text).map_err(|wrong| usage(format_args!("--set {text}: {wrong}"))))
             .collect::<Result<Vec<_>>>()?;
         let policies = match &self.policies[..] {
-            [] => vec![Policy::BASELINE, Policy::ALL],
+            [] => vec![Policy::BASELINE.into(), Policy::ALL.into()],
             asked => asked.to_vec(),
         };
         let cpus = self.cpus.as_ref().map_or(Vec::new(), |cpus| cpus.0.clone());

@@ -1,6 +1,5 @@
 //! Defines the header of a grid's [results](crate::results).
 
-use quell_conformance::PolicyText;
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Grid, Record};
@@ -43,11 +42,7 @@ impl Head {
                 })
                 .collect(),
             figures: grid.figures.clone(),
-            policies: grid
-                .policies
-                .iter()
-                .map(|&policy| PolicyText(policy).to_string())
-                .collect(),
+            policies: grid.policies.iter().map(ToString::to_string).collect(),
             cpus: grid.cpus.clone(),
             axes: grid.axes.clone(),
             seeds: grid.seeds,

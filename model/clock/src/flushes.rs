@@ -1,0 +1,585 @@
+//! Protocols of other systems, which keep TLBs coherent instead of the engine.
+//!
+//! A *policy file* selects the protocol of a run and its parameters. The manager passes changed translations to
+//! [`Flushes::flush`]; locks, tables, frames and all costs of calls and faults stay as they are. Requests are words of
+//! the machine, so that the lines, interrupts and waits of a protocol are simulated, and the oracle judges its accesses.
+//!
+//! * *calls*: Linux on x86. The initiator queues a request with each target and interrupts it. The target reads the
+//!   initiator's request, flushes, and writes a line that the initiator reads.
+//! * *latr*: as *calls*, but a call that only frees memory leaves its requests to the targets' next tick or switch.
+//! * *rar*: the processor of a target executes the request, without a handler, also with interrupts off.
+//!
+//! Each protocol may broadcast instead if the space runs on enough CPUs, and uses Linux's generations: a CPU that loads
+//! a root flushes unless it has made all flushes of the space.
+//!
+//! # Simplifications
+//!
+//! * Idle CPUs with the root loaded are interrupted like others; Linux skips them if no table was freed.
+//! * Addresses may be mapped again before a lazy flush. LATR keeps them back; here the oracle reports such accesses.
+//! * With *rar*, interrupts of the engine arrive masked or not, so programs must not end processes.
+
+use crate::cell::ModelWord;
+use crate::context;
+use crate::file::{MachineFile, Parameter as P, Time};
+use crate::machine::Model;
+use quell::{
+    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, PageRange, PageSize, Scope, Word,
+};
+use quell_vm::{Change, Machine};
+use rustc_hash::FxHashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The way in which CPUs are told to flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    Engine,
+    Calls,
+    Latr,
+    Rar,
+}
+
+/// A policy file's figures.
+#[derive(Clone, Copy, Debug)]
+pub struct FlushCosts {
+    pub protocol: Protocol,
+    /// The initiator flushes its own entries while it waits.
+    concurrent: bool,
+    /// The most pages to drop one by one.
+    ceiling: u64,
+    /// Spaces that run on more CPUs are flushed by broadcasts.
+    broadcast_above: usize,
+    pub tick: Time,
+    /// The number of ticks for which freed frames wait.
+    wait: u64,
+    /// The number of lazy requests of each CPU.
+    states: usize,
+    pub microcode: Time,
+}
+
+impl FlushCosts {
+    pub fn new(file: &MachineFile) -> Self {
+        FlushCosts {
+            protocol: match file.choice(P::FlushProtocol) {
+                "engine" => Protocol::Engine,
+                "calls" => Protocol::Calls,
+                "latr" => Protocol::Latr,
+                "rar" => Protocol::Rar,
+                other => unreachable!("the protocol `{other}` needs a line here"),
+            },
+            concurrent: file.choice(P::FlushConcurrent) == "yes",
+            ceiling: file.count(P::FlushCeiling) as u64,
+            broadcast_above: file.count(P::BroadcastAbove),
+            tick: file.time(P::Tick),
+            wait: file.count(P::WaitTicks) as u64,
+            states: file.count(P::LazyStates),
+            microcode: file.time(P::Microcode),
+        }
+    }
+}
+
+/// Words that share a cache line with no others.
+#[repr(align(64))]
+struct Line<const N: usize>([ModelWord; N]);
+
+impl<const N: usize> Line<N> {
+    fn new() -> Self {
+        Line(std::array::from_fn(|_| ModelWord::new(0)))
+    }
+}
+
+impl Line<1> {
+    fn word(&self) -> &ModelWord {
+        &self.0[0]
+    }
+}
+
+/// A flush of a space.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    root: Frame,
+    /// The pages, or all.
+    range: Option<PageRange>,
+    scope: Scope,
+    generation: u64,
+}
+
+impl Request {
+    /// Adds a change of the same space.
+    fn merge(&mut self, change: &Change) {
+        let other = first_of(change);
+        self.scope = self.scope.max(change.scope);
+        self.range = self.range.map(|range| {
+            let start = range.start.min(other.start);
+            let end = range.end().max(other.end());
+            PageRange {
+                start,
+                pages: end.0 - start.0,
+                stride: range.stride.min(other.stride),
+            }
+        });
+    }
+}
+
+/// Returns the pages to drop for a change. One page drops all pointers to a table that covered many.
+fn first_of(change: &Change) -> PageRange {
+    let range = change.range;
+    match change.scope {
+        Scope::Tables => PageRange {
+            pages: range.stride.pages(),
+            ..range
+        },
+        Scope::Leaf => range,
+    }
+}
+
+/// A published request: the line that its readers fetch, and its content.
+struct Slot {
+    line: Line<1>,
+    content: Mutex<Option<Request>>,
+}
+
+impl Slot {
+    fn new() -> Self {
+        Slot {
+            line: Line::new(),
+            content: Mutex::new(None),
+        }
+    }
+
+    fn publish(&self, request: Request) {
+        *self.content.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+        self.line.word().store(request.generation, Release);
+    }
+
+    fn read(&self) -> Option<Request> {
+        self.line.word().load(Acquire);
+        *self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lazy request, with the CPUs that must still make it.
+struct LazyState {
+    slot: Slot,
+    waiting: Box<[ModelWord]>,
+}
+
+/// The protocol's state of a CPU.
+struct FlushCpu {
+    /// The loaded root plus one, or 0.
+    loaded: Line<1>,
+    /// The last initiator in its queue plus one, or 0.
+    queue: Line<1>,
+    /// Bits of the payloads that its processor must execute.
+    actions: Line<1>,
+    /// The request that its targets read.
+    outbox: Slot,
+    /// The number of lazy requests so far.
+    tail: Line<1>,
+    states: Box<[LazyState]>,
+    /// Each CPU's lazy requests that this CPU has seen.
+    cursors: Box<[AtomicU64]>,
+    /// The generations of the spaces when this CPU last had no entry older than them. Private to it.
+    seen: Mutex<FxHashMap<u64, u64>>,
+}
+
+impl FlushCpu {
+    fn seen(&self, root: Frame) -> u64 {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(&root.0).copied().unwrap_or(0)
+    }
+
+    fn see(&self, root: Frame, generation: u64) -> Option<u64> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(root.0, generation)
+    }
+}
+
+/// The protocol's state of a space.
+struct FlushSpace {
+    generation: Line<1>,
+    /// The CPUs that may have entries. Eight words share a line.
+    cpus: Box<[Line<8>]>,
+}
+
+impl FlushSpace {
+    fn word(&self, cpu: usize) -> (&ModelWord, u64) {
+        (&self.cpus[cpu / 512].0[cpu / 64 % 8], 1 << (cpu % 64))
+    }
+}
+
+/// The state of a protocol.
+pub(crate) struct Flushes {
+    costs: FlushCosts,
+    cpus: Box<[FlushCpu]>,
+    /// The places in which an initiator (second) is queued with a target (first): a flag, and the next initiator.
+    calls: Box<[Line<2>]>,
+    spaces: Mutex<FxHashMap<u64, Arc<FlushSpace>>>,
+    /// Bits of the payloads in use.
+    used: Line<1>,
+    payloads: Box<[Slot]>,
+}
+
+/// Returns the tag that this CPU has loaded with `root`, or `None` if another root is loaded.
+fn tag_of(root: Frame) -> Option<quell::Tag> {
+    context::with(|core| {
+        let cpu = core.cpu();
+        (cpu.root == Some(root)).then_some(cpu.tag)
+    })
+}
+
+impl Flushes {
+    pub fn new(costs: FlushCosts, cpus: usize) -> Self {
+        let lazy = match costs.protocol {
+            Protocol::Latr => costs.states,
+            _ => 0,
+        };
+        let calls = match costs.protocol {
+            Protocol::Rar => 0,
+            _ => cpus * cpus,
+        };
+        let state = || LazyState {
+            slot: Slot::new(),
+            waiting: (0..cpus.div_ceil(64)).map(|_| ModelWord::new(0)).collect(),
+        };
+        let cpu = |_| FlushCpu {
+            loaded: Line::new(),
+            queue: Line::new(),
+            actions: Line::new(),
+            outbox: Slot::new(),
+            tail: Line::new(),
+            states: (0..lazy).map(|_| state()).collect(),
+            cursors: (0..cpus).map(|_| AtomicU64::new(0)).collect(),
+            seen: Mutex::default(),
+        };
+        Flushes {
+            costs,
+            cpus: (0..cpus).map(cpu).collect(),
+            calls: (0..calls).map(|_| Line::new()).collect(),
+            spaces: Mutex::default(),
+            used: Line::new(),
+            payloads: (0..64).map(|_| Slot::new()).collect(),
+        }
+    }
+
+    fn space(&self, root: Frame) -> Arc<FlushSpace> {
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let lines = self.cpus.len().div_ceil(512);
+            Arc::new(FlushSpace {
+                generation: Line::new(),
+                cpus: (0..lines).map(|_| Line::new()).collect(),
+            })
+        };
+        spaces.entry(root.0).or_insert_with(new).clone()
+    }
+
+    /// Prepares a CPU to load a root. Returns whether it may keep the entries under its tag. Interrupts are off.
+    pub fn load(&self, hw: &Model, root: Frame, keep: bool) -> bool {
+        let me = hw.this_cpu().index();
+        let space = self.space(root);
+        let (word, bit) = space.word(me);
+        // A CPU that changes the space after this reads the mask and finds us. One that did so before has increased the
+        // generation.
+        self.cpus[me].loaded.word().store(root.0 + 1, SeqCst);
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, SeqCst);
+        }
+        self.sweep(hw);
+        let generation = space.generation.word().load(SeqCst);
+        keep && self.cpus[me].see(root, generation) == Some(generation)
+    }
+
+    /// Records that this CPU has left its root.
+    pub fn unload(&self, hw: &Model) {
+        let me = hw.this_cpu().index();
+        self.cpus[me].loaded.word().store(0, SeqCst);
+    }
+
+    /// Flushes changed translations on all CPUs, as [`Machine::flush`].
+    pub fn flush(&self, hw: &Model, changes: &[Change], free: bool) -> u64 {
+        let mut requests: Vec<Request> = Vec::new();
+        for change in changes {
+            match requests.iter_mut().find(|known| known.root == change.root) {
+                Some(known) => known.merge(change),
+                None => requests.push(Request {
+                    root: change.root,
+                    range: Some(first_of(change)),
+                    scope: change.scope,
+                    generation: 0,
+                }),
+            }
+        }
+        let flushed = requests.into_iter().map(|mut request| {
+            let few = |range: &PageRange| range.strides() <= self.costs.ceiling;
+            request.range = request.range.filter(few);
+            self.flush_space(hw, request, free)
+        });
+        flushed.max().unwrap_or(0)
+    }
+
+    fn flush_space(&self, hw: &Model, mut request: Request, free: bool) -> u64 {
+        let me = hw.this_cpu().index();
+        let space = self.space(request.root);
+        let were_on = hw.mask_interrupts();
+        request.generation = space.generation.word().fetch_add(1, SeqCst) + 1;
+        let mut targets = CpuSet::default();
+        for first in (0..self.cpus.len()).step_by(64) {
+            let mut bits = space.word(first).0.load(SeqCst);
+            while bits != 0 {
+                targets.insert(CpuId((first + bits.trailing_zeros() as usize) as u16));
+                bits &= bits - 1;
+            }
+        }
+        if targets.len() > self.costs.broadcast_above {
+            self.broadcast(hw, &request);
+            hw.restore_interrupts(were_on);
+            return 0;
+        }
+        targets.remove(CpuId(me as u16));
+        let base = request
+            .range
+            .is_none_or(|range| range.stride == PageSize::Base);
+        let lazy = self.costs.protocol == Protocol::Latr
+            && free
+            && base
+            && request.scope == Scope::Leaf
+            && !targets.is_empty();
+        if let Some(until) = lazy.then(|| self.defer(hw, request, &targets)).flatten() {
+            self.make(hw, &request);
+            hw.restore_interrupts(were_on);
+            return until;
+        }
+        match self.costs.protocol {
+            _ if targets.is_empty() => self.make(hw, &request),
+            Protocol::Rar => self.act(hw, request, &targets),
+            _ => self.call(hw, request, &targets, were_on),
+        }
+        hw.restore_interrupts(were_on);
+        0
+    }
+
+    /// Broadcasts a request, and waits for it.
+    fn broadcast(&self, hw: &Model, request: &Request) {
+        // Broadcasts need tags that all CPUs share, so the running one is the space's. If the space isn't loaded here,
+        // we drop everything.
+        Broadcast::start(
+            hw,
+            match (tag_of(request.root), request.range) {
+                (Some(tag), Some(range)) => Invalidate::Range {
+                    tag,
+                    range,
+                    scope: request.scope,
+                },
+                (Some(tag), None) => Invalidate::Tag(tag),
+                (None, _) => Invalidate::All,
+            },
+        );
+        Broadcast::complete(hw);
+    }
+
+    /// Queues a request with each target, interrupts those whose queue was empty, and waits.
+    fn call(&self, hw: &Model, request: Request, targets: &CpuSet, were_on: bool) {
+        let me = hw.this_cpu().index();
+        if !self.costs.concurrent {
+            self.make(hw, &request);
+        }
+        self.cpus[me].outbox.publish(request);
+        let mut asleep = CpuSet::default();
+        for target in targets.iter() {
+            let cpu = &self.cpus[target.index()];
+            // Linux reads whether the target is lazy.
+            cpu.loaded.word().load(Relaxed);
+            let [flag, next] = &self.place(target.index(), me).0;
+            flag.store(1, Relaxed);
+            let head = cpu.queue.word();
+            loop {
+                let first = head.load(Relaxed);
+                next.store(first, Relaxed);
+                if head
+                    .compare_exchange(first, me as u64 + 1, SeqCst, Relaxed)
+                    .is_ok()
+                {
+                    if first == 0 {
+                        asleep.insert(target);
+                    }
+                    break;
+                }
+            }
+        }
+        if !asleep.is_empty() {
+            hw.interrupt(&asleep);
+        }
+        if self.costs.concurrent {
+            self.make(hw, &request);
+        }
+        hw.restore_interrupts(were_on);
+        for target in targets.iter() {
+            while self.place(target.index(), me).0[0].load(Acquire) != 0 {
+                if !were_on {
+                    self.serve(hw);
+                }
+                hw.relax();
+            }
+        }
+    }
+
+    fn place(&self, target: usize, initiator: usize) -> &Line<2> {
+        &self.calls[target * self.cpus.len() + initiator]
+    }
+
+    /// Lets the processors of the targets execute a request.
+    fn act(&self, hw: &Model, request: Request, targets: &CpuSet) {
+        let used = self.used.word();
+        let index = loop {
+            let held = used.load(Relaxed);
+            let free = held.trailing_ones();
+            if free < 64
+                && used
+                    .compare_exchange(held, held | 1 << free, SeqCst, Relaxed)
+                    .is_ok()
+            {
+                break free as usize;
+            }
+            hw.relax();
+        };
+        self.payloads[index].publish(request);
+        for target in targets.iter() {
+            self.cpus[target.index()]
+                .actions
+                .word()
+                .fetch_or(1 << index, SeqCst);
+        }
+        hw.interrupt(targets);
+        self.make(hw, &request);
+        for target in targets.iter() {
+            let actions = self.cpus[target.index()].actions.word();
+            while actions.load(Acquire) & 1 << index != 0 {
+                hw.relax();
+            }
+        }
+        used.fetch_and(!(1 << index), SeqCst);
+    }
+
+    /// Leaves a request to the targets' ticks. Returns the time until which frames must wait, or `None` if all of this
+    /// CPU's places are in use.
+    fn defer(&self, hw: &Model, request: Request, targets: &CpuSet) -> Option<u64> {
+        let cpu = &self.cpus[hw.this_cpu().index()];
+        let number = cpu.tail.word().load(Relaxed);
+        let state = &cpu.states[number as usize % cpu.states.len()];
+        if state.waiting.iter().any(|word| word.load(Acquire) != 0) {
+            return None;
+        }
+        state.slot.publish(request);
+        for (word, &bits) in state.waiting.iter().zip(targets.words()) {
+            word.store(bits, Relaxed);
+        }
+        cpu.tail.word().store(number + 1, Release);
+        Some(hw.now() + self.costs.wait * self.costs.tick / 1000)
+    }
+
+    /// Makes the lazy requests that this CPU hasn't made yet: at a tick, and when it loads a root.
+    pub fn sweep(&self, hw: &Model) {
+        if self.costs.protocol != Protocol::Latr {
+            return;
+        }
+        let me = hw.this_cpu().index();
+        for (cpu, cursor) in self.cpus.iter().zip(&self.cpus[me].cursors) {
+            let tail = cpu.tail.word().load(Acquire);
+            // Older ones are over: all CPUs have made them.
+            let first = cursor
+                .load(Relaxed)
+                .max(tail.saturating_sub(cpu.states.len() as u64));
+            for number in first..tail {
+                let state = &cpu.states[number as usize % cpu.states.len()];
+                let word = &state.waiting[me / 64];
+                if word.load(Relaxed) & 1 << (me % 64) != 0 {
+                    if let Some(request) = state.slot.read() {
+                        self.make(hw, &request);
+                    }
+                    word.fetch_and(!(1 << (me % 64)), Relaxed);
+                }
+            }
+            cursor.fetch_max(tail, Relaxed);
+        }
+    }
+
+    /// Makes the requests for this CPU: in the interrupt handler, and in a loop with interrupts off.
+    pub fn serve(&self, hw: &Model) {
+        let me = hw.this_cpu().index();
+        let cpu = &self.cpus[me];
+        if self.costs.protocol == Protocol::Rar {
+            let mut pending = cpu.actions.word().load(Acquire);
+            while pending != 0 {
+                let bit = pending & pending.wrapping_neg();
+                if let Some(request) = self.payloads[bit.trailing_zeros() as usize].read() {
+                    self.make(hw, &request);
+                }
+                cpu.actions.word().fetch_and(!bit, Release);
+                pending &= !bit;
+            }
+            return;
+        }
+        let mut queued = cpu.queue.word().swap(0, SeqCst);
+        let mut initiators = Vec::new();
+        while queued != 0 {
+            let initiator = queued as usize - 1;
+            initiators.push(initiator);
+            queued = self.place(me, initiator).0[1].load(Relaxed);
+        }
+        // The first that came is served first.
+        for initiator in initiators.into_iter().rev() {
+            if let Some(request) = self.cpus[initiator].outbox.read() {
+                self.make(hw, &request);
+            }
+            self.place(me, initiator).0[0].store(0, Release);
+        }
+    }
+
+    /// Makes a request on this CPU, unless it has made a later flush of the space already.
+    fn make(&self, hw: &Model, request: &Request) {
+        let me = hw.this_cpu().index();
+        let cpu = &self.cpus[me];
+        let space = self.space(request.root);
+        if cpu.loaded.word().load(Relaxed) != request.root.0 + 1 {
+            let (word, bit) = space.word(me);
+            word.fetch_and(!bit, SeqCst);
+            return;
+        }
+        let now = space.generation.word().load(SeqCst);
+        let seen = cpu.seen(request.root);
+        if seen >= request.generation && self.costs.protocol != Protocol::Rar {
+            return;
+        }
+        let Some(tag) = tag_of(request.root) else {
+            // The CPU is about to load the root, and may keep its entries.
+            hw.invalidate(Invalidate::All);
+            return;
+        };
+        // Linux flushes only the pages if it is up to date but for this request. A lazy request that follows it is made
+        // later. A processor that executes requests knows no generations.
+        let next = request.generation == seen + 1;
+        let alone = match self.costs.protocol {
+            Protocol::Latr => next,
+            Protocol::Rar => true,
+            _ => next && now == request.generation,
+        };
+        match request.range {
+            Some(range) if alone => {
+                hw.invalidate(Invalidate::Range {
+                    tag,
+                    range,
+                    scope: request.scope,
+                });
+                if next {
+                    cpu.see(request.root, request.generation);
+                }
+            }
+            _ => {
+                hw.invalidate(Invalidate::Tag(tag));
+                cpu.see(request.root, now);
+            }
+        }
+    }
+}
