@@ -34,7 +34,7 @@
 #define LEVELS 5
 #define STACK_WORDS 96
 /* How far above the stored-from stack pointer the frame of a return to user mode is looked for. */
-#define STACK_REACH (16 * 1024)
+#define STACK_REACH (32 * 1024)
 /* Within so many instructions, a thread of the kernel flushes the translations that it takes away. */
 #define THREAD_MOST 100000000
 /* Functions to leave out. */
@@ -53,6 +53,8 @@ typedef struct Change {
     uint64_t old;
     int cpu;
     uint64_t pc, rsp, at, returned;
+    /* The address space of the call. */
+    uint64_t root;
     /* No user mode was entered from this stack: nothing returns there. */
     bool by_thread;
     uint64_t stack[STACK_WORDS];
@@ -73,6 +75,7 @@ typedef struct Kept {
     uint8_t key;
     ram_addr_t slot[LEVELS + 1];
     uint64_t value[LEVELS + 1];
+    uint64_t made;
     Change *change;
 } Kept;
 
@@ -334,6 +337,7 @@ static void keep(Hoard *hoard, const Kept *made)
     Kept *kept = g_new(Kept, 1);
 
     *kept = *made;
+    kept->made = now();
     drop(hoard, made->va);
     g_hash_table_replace(made->global ? hoard->global : hoard->local, key_of(made->va, made->leaf), kept);
 }
@@ -423,15 +427,16 @@ static bool any_word(CPUX86State *env, vaddr from, bool (*each)(CPUX86State *, v
     return false;
 }
 
-static bool is_user_selector(uint64_t word)
-{
-    return word <= 0xffff && (word & 3) == 3;
-}
-
-/* Returns whether the frame of an entry from user mode continues here: cs, rflags, rsp, ss, after rip. */
+/* Returns whether the frame of an entry from user mode may continue here: cs, rflags, rsp, ss, after rip. */
 static bool is_user_cs(CPUX86State *env, vaddr at, uint64_t cs, const void *with)
 {
-    return is_user_selector(cs) && is_user_selector(peek(env, at + 24)) && peek(env, at - 8) != 0;
+    uint64_t ss;
+
+    if ((cs & 3) != 3 || cs > 0xffff) {
+        return false;
+    }
+    ss = peek(env, at + 24);
+    return (ss & 3) == 3 && ss <= 0xffff && peek(env, at - 8) != 0;
 }
 
 static bool is_caller(CPUX86State *env, vaddr at, uint64_t word, const void *with)
@@ -474,6 +479,12 @@ static void through(Hoard *hoard, ram_addr_t slot, int level, vaddr va, void (*e
             }
         }
     }
+}
+
+/* Returns the address space's root. With page-table isolation, that of user mode follows that of the kernel. */
+static uint64_t root_of(CPUX86State *env)
+{
+    return env->cr[3] & PG_ADDRESS_MASK & ~(uint64_t)TARGET_PAGE_SIZE;
 }
 
 static void count_one(Kept *kept, void *with)
@@ -528,6 +539,7 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     change->cpu = by->cpu_index;
     change->pc = guest_pc(by, ra);
     change->rsp = env->regs[R_ESP];
+    change->root = root_of(env);
     change->at = now();
     change->by_thread = !any_word(env, change->rsp, is_user_cs, NULL);
     change->words = copy_stack(env, change->stack);
@@ -609,7 +621,8 @@ static void mark(Kept *kept, void *with)
     CPUX86State *env = marking->cs->env_ptr;
     Kept tables;
 
-    if (kept->change || !loses(kept->value[change->level], marking->new)) {
+    /* A translation that was made after this change belongs to a later one. */
+    if (kept->change || kept->made > change->at || !loses(kept->value[change->level], marking->new)) {
         return;
     }
     kept->change = change;
@@ -633,17 +646,38 @@ static bool is_this_return(CPUX86State *env, vaddr at, uint64_t rip, const void 
     return rip == env->eip && peek(env, at + 24) == env->regs[R_ESP];
 }
 
-/* Returns whether a change has ended: the frame by which user mode was entered lies on its stack, or its time is over. */
-static bool has_ended(CPUX86State *env, const Change *change)
+/* Returns whether a CPU other than this one runs in the kernel on the stack of a change. */
+static bool is_under_way(CPUState *cs, const Change *change)
 {
-    return change->by_thread ? now() - change->at > THREAD_MOST
-                             : any_word(env, change->rsp, is_this_return, NULL);
+    CPUState *other;
+
+    CPU_FOREACH(other) {
+        CPUX86State *env = other->env_ptr;
+
+        if (other != cs && (env->hflags & HF_CPL_MASK) != 3
+            && llabs((long long)(env->regs[R_ESP] - change->rsp)) < STACK_REACH / 2) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns whether a change has ended: user mode returns by the frame on its stack, or its time is over. */
+static bool has_ended(CPUState *cs, const Change *change)
+{
+    CPUX86State *env = cs->env_ptr;
+
+    if (change->by_thread) {
+        return now() - change->at > THREAD_MOST;
+    }
+    /* Forked processes have the same addresses on their stacks. Beyond this stack may be that of another thread. */
+    return change->root == root_of(env) && any_word(env, change->rsp, is_this_return, NULL)
+        && !is_under_way(cs, change);
 }
 
 void hunt_user(CPUState *cs)
 {
     CPUX86State *env = cs->env_ptr;
-    uint64_t yes = 0, no = 0;
     unsigned left = 0;
 
     if (!enabled() || hunt.pending->len == 0 || (env->hflags & HF_CPL_MASK) != 3 || !covered(env)) {
@@ -651,17 +685,13 @@ void hunt_user(CPUState *cs)
     }
     for (unsigned i = 0; i < hunt.pending->len; i++) {
         Change *change = hunt.pending->pdata[i];
-        uint64_t stack = change->rsp;
         CPUState *other;
         Marking marking = { .change = change };
 
-        if (change->by_thread ? !has_ended(env, change)
-                              : stack != yes && (stack == no || !has_ended(env, change))) {
-            no = change->by_thread ? no : stack;
+        if (!has_ended(cs, change)) {
             hunt.pending->pdata[left++] = change;
             continue;
         }
-        yes = change->by_thread ? yes : stack;
         if (g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)change->slot) == change) {
             g_hash_table_remove(hunt.newest, (void *)(uintptr_t)change->slot);
         }
