@@ -1,34 +1,35 @@
-//! Lazy unmap (S3): defers the flush of clean, read-only frames until they're reused.
+//! Lazy unmap: defers the flush of clean, read-only frames until they're reused.
 //!
 //! # The rule
 //!
-//! A frame may be unmapped without a flush if every mapping of it was read-only and clean. Its content can't change
-//! through a stale entry, so a stale read returns the right bytes as long as nothing else changes them. Four things
-//! must not happen before the deferred flush is made, *and nothing else is needed*. The call in parentheses makes the
-//! flush first:
+//! A frame may be unmapped without a flush if every mapping of it was read-only and clean, and no other batch has a
+//! flush of it outstanding. Its content can't change through a stale translation, so a stale read returns the right
+//! bytes as long as nothing else changes them. Four things must not happen before the deferred flush is made. The call
+//! in parentheses flushes first:
 //!
 //! 1. the frame gets a new owner ([`Engine::flush_before_reuse`]);
 //! 2. the cleared entry is written again ([`Engine::flush_before_refill`]). Exception: the same frame may be mapped
 //!    there again, read-only ([`DeferredFlush::reinstate`]);
-//! 3. the emptied page-cache slot is filled again ([`Engine::flush_before_refill`], too). One CPU could then change the
-//!    bytes of the file page while another still reads the old frame;
+//! 3. the emptied slot of the page cache is filled again ([`Engine::flush_before_refill`], too). One CPU could then
+//!    change the bytes of the file page while another still reads the old frame;
 //! 4. a system call that removes the mapping, or a right to it, returns to the program ([`Engine::flush_pending`]).
-//!    Instead of that call, the kernel may make the deferred flush of each marker that it found.
+//!
+//! Two more sections add duties: after a [reinstatement](crate::lazy#reinstating-a-frame), and for [code that changes
+//! file pages](crate::lazy#participants).
 //!
 //! A *marker* is a non-present entry that names the frame. The kernel writes it in place of each entry that it clears
-//! without a flush.
+//! without a flush. Instead of [`Engine::flush_pending`], the kernel may make the deferred flush of each marker that it
+//! finds. Entries that were cleared without a marker then need [`Engine::flush_pending_batches`].
 //!
 //! Where no flush is deferred, rules 1 to 3 cost one load each, of the frame's [`DeferredFlush`]. Rule 4 costs one such
-//! load per marker, or three loads from the space. Linux's reviewers refused [such a
-//! mechanism](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) and named four programs that it
-//! harms. Each of the four suffers because that kernel breaks one of these rules.
+//! load per marker, or three loads from the space.
 //!
 //! # Reinstating a frame
 //!
 //! To *reinstate* a lazily unmapped frame is to map it again for the same page, without a flush. That clears its
 //! deferred flush. But the frame may have been unmapped in several places. For example, two processes mapped a
-//! library's page, and only one of them faults on it. At the other places, CPUs may still use stale entries. So the
-//! kernel does one of two things:
+//! library's page, and only one of them faults on it. At the other places, CPUs may still use stale translations. So
+//! the kernel does one of two things:
 //!
 //! * It maps the frame again at *every* place with a marker for it, before it drops the lock of the page-cache slot.
 //! * It keeps treating each such marker as a mapping of the frame. Later some code removes that mapping: an unmap by
@@ -40,22 +41,25 @@
 //!
 //! The rules bind all code that could break them. Some code changes the bytes of a file page without filling its slot:
 //! for example, it punches a hole, or a network file system learns that the file has changed on the server. Such code
-//! must take the lock of the page's slot and keep rules 3 and 4, too. The engine can't see it. Nor does the engine
-//! track translations in other MMUs, apart from those behind [`Hardware::start_secondary`]. Flush any other MMU when
-//! the entry is cleared, not when the deferred flush is made.
+//! must take the slot's lock and call [`Engine::flush_before_refill`] before it changes the bytes. If it also removes
+//! mappings, rule 4 applies. The engine can't see such code. Nor does the engine track translations in other MMUs,
+//! apart from those behind [`Hardware::start_secondary`]. Flush any other MMU when the entry is cleared, not when the
+//! deferred flush is made.
 //!
 //! # The flush clock
 //!
 //! The *flush clock* is a counter that ticks once for each deferred flush. The tick is taken after the entries were
 //! cleared, and is the *stamp* of that deferred flush. Whenever a CPU flushes its whole loaded tag, for whatever
-//! reason, it reads the clock before the flush and publishes that time after it. If the published time isn't before the
-//! stamp, the CPU holds none of the translations that the deferred flush covers, except perhaps under tags that aren't
-//! loaded. So a CPU that flushes a whole tag has done its share of all earlier deferred flushes. A reuse interrupts
-//! only CPUs whose published time is before the stamp.
+//! reason, it reads the clock before the flush and publishes that time after it. Once a CPU's published time reaches
+//! the stamp, its loaded tag holds none of the translations that the deferred flush covers. Other tags may. So a CPU
+//! that flushes its loaded tag has done its share of all earlier deferred flushes. A reuse interrupts only CPUs whose
+//! published time is before the stamp.
 //!
-//! We don't interrupt a CPU that keeps entries under a tag that isn't loaded. When it loads the space again, it reads
-//! the space's latest stamp, and flushes then. Apart from such CPUs, only those that had the space loaded when the
-//! stamp was taken can hold the translations. The *ledger entry* of the stamp lists them.
+//! We don't interrupt a CPU for translations under a tag that isn't loaded. When it loads the space again, it reads the
+//! space's latest stamp, and flushes the tag if it hasn't flushed it since that stamp. (On machines that broadcast
+//! invalidations, the deferred flush is a broadcast, which reaches every tag.) Apart from such CPUs, only those that
+//! had the space loaded when the stamp was taken can hold the translations. The *ledger* is a table of deferred
+//! flushes. Its entry for a stamp lists the CPUs that had the space loaded.
 //!
 //! # Shared words
 //!
@@ -64,8 +68,8 @@
 //! makes the oldest deferred flushes in it. If there's still no room, the CPU makes its own flush at once, as without
 //! lazy unmap.
 //!
-//! We mark only published deferred flushes as made. An unpublished one may not have written its stamp into the spaces
-//! yet. If we marked it as made, an idle CPU that has kept the space loaded could resume the space without flushing: it
+//! We mark only published deferred flushes as made. Before publication, the stamp may be missing from the spaces. If we
+//! marked such a flush as made, an idle CPU that has kept the space loaded could resume the space without flushing: it
 //! got no request, and finds no stamp. A CPU that stalls between its stamp and its ledger entry, for example a
 //! preempted virtual CPU, leaves a gap. Deferred flushes before and after the gap are still made, because each ledger
 //! entry has its own mark. Checking one after the gap takes a second load, but no interrupt.
@@ -126,7 +130,7 @@ const DEFERRED_SHIFT: u32 = 1;
 /// # drop(frames);
 /// // The page is wanted back: no flush, no input or output.
 /// assert!(deferred_flush.reinstate(&engine));
-/// // So nothing is left to flush before the frame gets a new owner.
+/// // The frame is mapped again, so nobody may take it for a new owner.
 /// assert!(engine.flush_before_reuse(&deferred_flush).is_none());
 /// ```
 pub struct DeferredFlush<H: Hardware> {
@@ -194,8 +198,8 @@ impl<H: Hardware> DeferredFlush<H> {
     /// `false` if the frame's flush isn't deferred: usually because another CPU has reused the frame first, and so has
     /// flushed. Never waits.
     ///
-    /// The word is clear afterwards. At places where you don't map the frame again, CPUs may still use stale entries,
-    /// which no deferred flush covers any more. For your duties at these places, see ["Reinstating a
+    /// The word is clear afterwards. At places where you don't map the frame again, CPUs may still use stale
+    /// translations, which no deferred flush covers any more. For your duties at these places, see ["Reinstating a
     /// frame"](crate::lazy#reinstating-a-frame).
     ///
     /// Call it under the lock of the page-cache slot.
@@ -220,7 +224,7 @@ impl<H: Hardware> DeferredFlush<H> {
 
 /// Proves that a frame's deferred flush was made.
 ///
-/// Made by [`Engine::flush_before_reuse`]. Only the holder of this proof may give the frame a new owner.
+/// Made by [`Engine::flush_before_reuse`]. Give a lazily unmapped frame a new owner only with this proof.
 ///
 /// # Examples
 ///
@@ -283,7 +287,9 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Returns whether the frame needs no flush before it's reused. Takes two loads if the frame has no deferred flush.
+    /// Returns whether the frame has no flush left: none was deferred, or it was made.
+    ///
+    /// Returns `false` while the flush is [pending](DeferredFlush). Takes two loads if the frame has no deferred flush.
     /// Never waits.
     pub fn is_flushed(&self, deferred_flush: &DeferredFlush<H>) -> bool {
         // Acquire pairs with `flush_before_reuse`: if the frame's word is clear again, its deferred flush is done.
@@ -294,9 +300,14 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Makes the frame's deferred flush before its entry or page-cache slot is refilled.
     ///
-    /// Call it before you overwrite a marker in a table of `space`: a non-present entry that names the frame. Call it
-    /// also before you fill a page-cache slot that held the frame. These are rules 2 and 3 of [lazy
-    /// unmap](crate::lazy#the-rule). Takes one load if no flush is deferred. May wait for other CPUs.
+    /// Call it before you overwrite a marker in a table of `space`: a non-present entry that names the frame (rule 2 of
+    /// [lazy unmap](crate::lazy#the-rule)). If the frame's flush is still [pending](DeferredFlush), the call flushes
+    /// `space` like [`Engine::flush_pending`].
+    ///
+    /// Call it also before you fill a page-cache slot that held the frame (rule 3). Hold the slot's lock: then the
+    /// flush isn't pending, and any space will do as `space`.
+    ///
+    /// Takes one load if no flush is deferred. May wait for other CPUs.
     ///
     /// If the frame was [reinstated](DeferredFlush::reinstate), this call flushes nothing, although other markers may
     /// still name the frame: see ["Reinstating a frame"](crate::lazy#reinstating-a-frame).
@@ -317,14 +328,13 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Flushes every entry of `space` that is cleared but not flushed yet.
     ///
-    /// Call it if your code finds an entry that other code has cleared, before your code relies on that. We call such
-    /// code a *later observer*: for example, a page fault finds an entry that reclaim has cleared in a
+    /// Call it when you find an entry that other code has cleared, before you rely on that. Such code is a
+    /// *later observer*: for example, a page fault that finds an entry that reclaim has cleared in a
     /// [`Batch`](crate::Batch). Rule 4 of [lazy unmap](crate::lazy#the-rule) requires this call, too. When it returns,
-    /// no CPU uses a translation of the space that was cleared before the call. Takes three loads from one cache line
-    /// if there's nothing to flush.
+    /// no CPU uses a translation of the space whose entry was cleared before the call. Takes three loads from one cache
+    /// line if there's nothing to flush.
     ///
-    /// May wait for other CPUs. You may hold the lock of the table, if you may wait under that lock
-    /// ([`Hardware::may_wait`]).
+    /// May wait for other CPUs. Hold the table's lock only if you may wait under it ([`Hardware::may_wait`]).
     #[inline]
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -347,7 +357,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes like [`Engine::flush_pending_batches`], and waits until no TLB uses the old entries.
+    /// Flushes like [`Engine::flush_pending_batches`], and waits until no TLB uses the old translations.
     ///
     /// The other call may return once each CPU has acknowledged its request ([`Policy::asynchronous`](crate::Policy)),
     /// and leaves out idle CPUs that keep the space loaded. This one waits for the flush itself, on those CPUs, too.
@@ -368,7 +378,7 @@ impl<H: Hardware> Engine<'_, H> {
         space.flushes().pending != 0 || space.overflow() != 0
     }
 
-    /// Makes every deferred flush, so that later reuses of frames needn't. Call it in a background thread.
+    /// Makes every deferred flush, so that later reuses don't have to wait for it. Call it in a background thread.
     ///
     /// It may leave out a batch whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) hasn't returned yet.
     /// May wait for other CPUs.
@@ -378,13 +388,12 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Makes all deferred flushes up to and including `stamp`.
     ///
-    /// Afterwards no CPU uses a translation that a batch with such a stamp has cleared, if that batch had ended before
-    /// the call began. Takes one load if no flush is deferred. May wait for other CPUs.
+    /// It covers batches that had ended before the call began: afterwards no CPU uses a translation whose entry they
+    /// cleared. Usually takes one load if all of these flushes were made already. May wait for other CPUs.
     ///
-    /// For example, a page was moved, and its former frame was unmapped lazily as of `stamp`. CPUs may still read the
-    /// former frame. So make this call before anything changes the page's bytes (rule 3 of [lazy
-    /// unmap](crate::lazy#the-rule)). Also make it before you give out lazily unmapped [kernel
-    /// addresses](crate::kernel) again.
+    /// For example, a page was moved, and its former frame was unmapped lazily as of `stamp`. CPUs may still read that
+    /// frame. So call this before anything changes the page's bytes (rule 3 of [lazy unmap](crate::lazy#the-rule)).
+    /// Call it also before you give out lazily unmapped [kernel addresses](crate::kernel) again.
     #[inline]
     pub fn flush_until(&self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
@@ -399,8 +408,8 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Returns whether any flush may be deferred until reuse. Never waits.
     ///
-    /// `false` is certain, but `true` may be a false alarm. For example, a CPU has taken a stamp, found no room in the
-    /// ledger and flushed at once: nothing is deferred under that stamp.
+    /// `false` means that no flush is deferred. `true` may be a false alarm: for example, a CPU took a stamp, found no
+    /// room in the ledger and flushed at once.
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
@@ -465,9 +474,9 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes this CPU's loaded tag if many flushes were deferred since its last full flush.
     ///
     /// *Many* means a sixteenth of the ledger's entries. Call it on a CPU that is in the kernel anyway, for example at
-    /// a page fault. Later reuses of frames that were lazily unmapped before the call then needn't interrupt this CPU:
-    /// see [the flush clock](crate::lazy#the-flush-clock). Takes two loads if there's nothing to do. It does nothing on
-    /// machines that broadcast invalidations.
+    /// a page fault. It flushes so that later reuses don't have to wait for this CPU, if their frames were lazily
+    /// unmapped before the call: see [the flush clock](crate::lazy#the-flush-clock). Takes two loads if there's nothing
+    /// to do. It does nothing on machines that broadcast invalidations.
     ///
     /// No deferred flush is complete because of this call alone, since other CPUs may not have flushed. Never waits.
     #[inline]

@@ -2,23 +2,34 @@
 //!
 //! # The switch
 //!
-//! A switch to a space races with flushes of that space. This CPU enters the space's set of CPUs and declares itself
+//! A space's *generation* counts its flushes. Its *stamp* names its latest deferred flush ([`lazy`](crate::lazy)). A
+//! switch to a space races with flushes of that space. This CPU enters the space's set of CPUs and declares itself
 //! running, *then* reads the generation and the stamp, loads the root, and only then leaves the old space's set. An
-//! initiator takes the opposite order: table, generation (or stamp), set. These accesses are sequentially consistent,
-//! except those of the stamp: a batch writes the stamp before it updates the generation's word, and this CPU reads it
-//! after that word. So either the initiator finds this CPU, or this CPU finds the change and flushes when it loads.
-//! There's no window in which a CPU has decided not to flush but isn't yet in the set of the space. Linux had such a
-//! window (CVE-2025-37964).
+//! initiator changes the table, then increments the generation (or writes the stamp), then reads the set. So either the
+//! initiator finds this CPU, or this CPU finds the change and flushes when it loads. There's no window in which a CPU
+//! has decided not to flush but isn't yet in the set of the space. Linux had such a window (CVE-2025-37964).
 //!
-//! During the switch this CPU is in the sets of both spaces. It handles requests only after the switch. Then it
-//! compares ids and ignores requests for the old space. For a request for the new space it compares generations.
+//! These accesses to the set, the generation and the CPU's activity are sequentially consistent. The stamp needs no
+//! such ordering: the batch writes it before it updates the generation's word, and this CPU reads it after that word. A
+//! batch that finds no other CPU in the set increments the generation only after it has read the set. Until then the
+//! same word counts the batch as pending, and this CPU flushes ([`space`](crate::space)).
+//!
+//! During the switch this CPU is in the sets of both spaces. It serves no request before the switch ends, not even
+//! while it spins for a system-wide tag. Every flush still completes (C7), because the spin waits for no flush. It
+//! waits for the holder of the tags' lock, which waits only for CPUs that are loading a root. These wait for nobody.
+//!
+//! After the switch this CPU ignores requests for the old space: it uses no translation of that space any more. When it
+//! loads that space again, it compares generations, or drops the space's translations. For a request for the new space
+//! it compares generations at once.
 //!
 //! # Lazy CPUs
 //!
-//! A CPU that becomes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes don't
-//! interrupt it, unless page-table pages are freed, which its walker may still read. When it's interrupted, it leaves
-//! the root. When it resumes the space, it compares generation and stamp as after a switch. A CPU that will be idle for
-//! long leaves the root itself ([`Cpu::leave`]); then no flush of the space interrupts it.
+//! A CPU that becomes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes of user
+//! spaces don't interrupt it, unless page-table pages are freed, which its walker may still read. Such an interrupt, or
+//! the end of the space, makes it *leave* the root: it loads one without user mappings ([`Hardware::unload_root`]).
+//! Flushes of kernel mappings interrupt it like any other CPU. When it resumes the space, it compares generation and
+//! stamp as in a switch. A CPU that will be idle for long leaves the root itself ([`Cpu::leave`]); then no flush of the
+//! space interrupts it.
 
 use crate::cpu::{FlushReason, Loaded};
 use crate::engine::Engine;
@@ -43,7 +54,7 @@ impl<H: Hardware> Masked<'_, H> {
     ///
     /// When it returns, user accesses use the current tables of `to` (clause C5 of [the contract](crate#the-contract)).
     /// Every flush of `to` that was complete when the call began has taken effect here. Never waits for another CPU to
-    /// take an interrupt. With system-wide tags it spins while another CPU takes a tag.
+    /// take an interrupt. With system-wide tags it spins while another CPU takes a tag, without serving requests.
     ///
     /// # Panics
     /// If this CPU isn't online, because no flush would reach it. If `to` is a kernel space, which has no tag and which
@@ -206,8 +217,10 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Records that this CPU stops running user code, to idle or to run a kernel thread.
     ///
-    /// The root stays loaded *lazily*, as Linux calls it: the CPU doesn't use it. Flushes then don't interrupt this
-    /// CPU. A flush for freed page tables is an exception: it interrupts the CPU, which leaves the root. Never waits.
+    /// The root stays loaded *lazily*, as Linux calls it: the CPU doesn't use its user half. Flushes of user spaces
+    /// then don't interrupt this CPU, unless page tables are freed or the space is retired. Such an interrupt makes the
+    /// CPU *leave* the root: it loads one without user mappings. Flushes of kernel mappings still interrupt it. Never
+    /// waits.
     pub fn enter_lazy(self) {
         self.here.state.go_lazy();
     }
@@ -292,8 +305,8 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Returns whether this CPU has `space` loaded and isn't lazy ([`Cpu::enter_lazy`]).
     ///
-    /// If so, the CPU runs that space, or is about to. Between [`Cpu::enter_user`] and [`Cpu::enter_kernel`], returns
-    /// `false`. Never waits.
+    /// If so, the CPU runs that space, or is about to. Call it in the kernel, not between [`Cpu::enter_user`] and
+    /// [`Cpu::enter_kernel`]. Never waits.
     pub fn runs(self, space: &AddressSpace<H>) -> bool {
         let state = &self.here.state;
         state.has_loaded(space.id()) && state.is_running()
@@ -307,15 +320,14 @@ impl<H: Hardware> Cpu<'_, H> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Ends `space`: makes every CPU leave its root. Its user threads must never run again.
+    /// Ends `space`: makes every CPU leave its root.
     ///
-    /// Afterwards no CPU walks its tables, so you may free them, the root included (clause C6 of [the
-    /// contract](crate#the-contract)). May wait for other CPUs. While a CPU still runs the space, the call keeps
-    /// interrupting that CPU, and reports it to [`Hardware::waits_long`].
+    /// Its user threads must never run again. Afterwards no CPU walks its tables, so you may free them, the root
+    /// included (clause C6 of [the contract](crate#the-contract)). May wait for other CPUs. While a CPU still runs the
+    /// space, the call interrupts it again and again, and reports it to [`Hardware::waits_long`].
     ///
-    /// The [`AddressSpace`] value itself may still be in use when this returns: a CPU that is just switching away from
-    /// it, or going offline, may not have removed itself from the space's set of CPUs yet. The reference that this CPU
-    /// passes as `from` or `current` keeps the value alive.
+    /// Keep the [`AddressSpace`] value as long as another CPU refers to it, as `from` of [`Masked::switch`] or as
+    /// `current` of [`Engine::cpu_offline`]. That CPU may still have to remove itself from the space's set of CPUs.
     ///
     /// # Panics
     /// If the calling CPU runs the space. If `space` is a kernel space. In debug builds, if a device still uses the
