@@ -89,6 +89,9 @@ pub(crate) trait AllocFrames {
     fn alloc(&self, order: u8, content: Content) -> Option<Frame>;
 }
 
+/// Objects that a CPU releases later, with the moments from which it may.
+type PostponedObjects<M> = VecDeque<(u64, WaitingObject<M>)>;
+
 /// All frames of the machine.
 pub(crate) struct Frames<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
@@ -100,7 +103,7 @@ pub(crate) struct Frames<'m, M: Machine> {
     cache_batch: usize,
     clear: ClearPolicy,
     /// Each CPU's objects that wait for a time, because the machine flushes later. The oldest is first.
-    postponed: Box<[Lock<M::Word, VecDeque<(u64, WaitingObject<M>)>>]>,
+    postponed: Box<[Lock<M::Word, PostponedObjects<M>>]>,
 }
 
 /// Objects that wait for a time.

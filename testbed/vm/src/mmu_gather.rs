@@ -49,7 +49,8 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
 /// A batch of a machine that [flushes itself](Machine::flushes_itself).
 struct OwnBatch<M: Machine> {
     changes: Vec<Change>,
-    objects: PendingObjects<WaitingObject<M>>,
+    /// On the heap: kernels, which never use this, have small stacks.
+    objects: Vec<WaitingObject<M>>,
 }
 
 type GatherBatch<'v, M> = SpaceBatch<'v, M, PendingObjects<WaitingObject<M>>>;
@@ -149,24 +150,29 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         scope: Scope,
         held: Option<WaitingObject<M>>,
     ) {
-        if self.own.as_ref().is_some_and(|own| own.objects.is_full()) {
+        let room = self.room.max(1);
+        if self
+            .own
+            .as_ref()
+            .is_some_and(|own| own.objects.len() >= room)
+        {
             self.flush();
         }
         let own = self.own.get_or_insert_with(|| OwnBatch {
             changes: Vec::new(),
-            objects: PendingObjects::new(self.room),
+            objects: Vec::new(),
         });
         let root = process.root();
         own.changes.push(Change { root, range, scope });
-        held.into_iter().for_each(|held| own.objects.push(held));
+        own.objects.extend(held);
     }
 
     /// Lets the machine flush. Frames that must wait longer are released by a later flush of this CPU.
     fn flush_own(&self, own: OwnBatch<M>) {
         let (frames, machine) = (self.frames, self.frames.machine());
         let until = machine.flush(&own.changes, self.frees);
-        let mut objects = own.objects;
-        let objects = core::iter::from_fn(|| objects.take());
+        // The latest first, as a batch returns its frames.
+        let objects = own.objects.into_iter().rev();
         if until == 0 {
             release_all(frames, objects);
         } else {
