@@ -311,6 +311,20 @@ fn scale_prints_baseline_beside_mechanisms() {
 }
 
 #[test]
+fn a_call_or_policy_that_is_not_there_is_refused() {
+    let refused = |arguments: &[&str], why| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = quell(arguments);
+        let command = command.current_dir(folder.path()).assert();
+        command.code(2).stderr(contains(why));
+    };
+    let scale = ["scale", "dontneed", "--cpus", "1", "--show", "dontned"];
+    refused(&scale, "makes no such call");
+    let run = ["run", "dontneed", "--policy", "latrr"];
+    refused(&run, "did you mean `latr`?");
+}
+
+#[test]
 fn the_list_explains_every_parameter() {
     quell(&["list"]).assert().success().stdout(
         contains("readers")

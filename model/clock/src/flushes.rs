@@ -213,7 +213,8 @@ impl FlushSpace {
 pub(crate) struct Flushes {
     costs: FlushCosts,
     cpus: Box<[FlushCpu]>,
-    /// The places in which an initiator (second) is queued with a target (first): a flag, and the next initiator.
+    /// For each target, and in it for each initiator: whether the initiator's request waits, and the initiator queued
+    /// before it.
     calls: Box<[Line<2>]>,
     spaces: Mutex<FxHashMap<u64, Arc<FlushSpace>>>,
     /// Bits of the payloads in use.

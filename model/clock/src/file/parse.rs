@@ -240,10 +240,14 @@ pub fn built_in_policy(name: &str) -> Option<PolicyFile> {
 
 /// Returns the message about a policy that isn't built in.
 pub fn no_policy(wanted: &str) -> String {
-    let names = || POLICIES.iter().map(|(name, _)| *name);
+    not_built_in("policy file", wanted, POLICIES)
+}
+
+fn not_built_in(kind: &str, wanted: &str, files: &[(&str, &str)]) -> String {
+    let names = || files.iter().map(|(name, _)| *name);
     let known: Vec<_> = names().collect();
     format!(
-        "no policy file `{wanted}`{}; built in are {}",
+        "no {kind} `{wanted}`{}; built in are {}",
         hint(wanted, names()),
         known.join(", ")
     )
@@ -262,13 +266,7 @@ pub fn built_in_kernel(name: &str) -> Option<KernelFile> {
 
 /// Returns the message about a kernel that isn't built in.
 pub fn no_kernel(wanted: &str) -> String {
-    let names = || KERNELS.iter().map(|(name, _)| *name);
-    let known: Vec<_> = names().collect();
-    format!(
-        "no kernel `{wanted}`{}; built in are {}",
-        hint(wanted, names()),
-        known.join(", ")
-    )
+    not_built_in("kernel", wanted, KERNELS)
 }
 
 /// Finds a built-in machine for a file to be based on.
