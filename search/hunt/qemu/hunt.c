@@ -662,33 +662,42 @@ static bool is_under_way(CPUState *cs, const Change *change)
     return false;
 }
 
-/* Returns whether a change has ended: user mode returns by the frame on its stack, or its time is over. */
-static bool has_ended(CPUState *cs, const Change *change)
+/* Returns whether user mode returns by the frame on the stack of a change. */
+static bool is_left(CPUState *cs, const Change *change)
 {
-    CPUX86State *env = cs->env_ptr;
-
-    if (change->by_thread) {
-        return now() - change->at > THREAD_MOST;
-    }
-    /* Forked processes have the same addresses on their stacks. Beyond this stack may be that of another thread. */
-    return change->root == root_of(env) && any_word(env, change->rsp, is_this_return, NULL)
-        && !is_under_way(cs, change);
+    /* Beyond this stack may be that of another thread. */
+    return any_word(cs->env_ptr, change->rsp, is_this_return, NULL) && !is_under_way(cs, change);
 }
 
 void hunt_user(CPUState *cs)
 {
     CPUX86State *env = cs->env_ptr;
+    /* Stack pointers of calls that have ended now, and that have not: a call makes many changes at one. */
+    uint64_t yes = 0, no = 0, root;
     unsigned left = 0;
 
     if (!enabled() || hunt.pending->len == 0 || (env->hflags & HF_CPL_MASK) != 3 || !covered(env)) {
         return;
     }
+    root = root_of(env);
     for (unsigned i = 0; i < hunt.pending->len; i++) {
         Change *change = hunt.pending->pdata[i];
         CPUState *other;
         Marking marking = { .change = change };
+        bool ended;
 
-        if (!has_ended(cs, change)) {
+        if (change->by_thread) {
+            ended = now() - change->at > THREAD_MOST;
+        } else if (change->root != root) {
+            /* Forked processes have the same addresses on their stacks. */
+            ended = false;
+        } else if (change->rsp == yes || change->rsp == no) {
+            ended = change->rsp == yes;
+        } else {
+            ended = is_left(cs, change);
+            *(ended ? &yes : &no) = change->rsp;
+        }
+        if (!ended) {
             hunt.pending->pdata[left++] = change;
             continue;
         }
