@@ -338,7 +338,7 @@ enum quell_tagging {
     QUELL_TAGGING_NONE,
     /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs). The engine may use tags 1 to `tags`.
     QUELL_TAGGING_PER_CPU,
-    /// A tag means the same on every CPU (Arm ASIDs). Tags have `tags` bits, 8 or 16. Needs `broadcast`.
+    /// A tag means the same on every CPU (Arm ASIDs). Tags have `tags` bits, at most 16. Needs `broadcast`.
     QUELL_TAGGING_GLOBAL,
 };
 
@@ -589,7 +589,7 @@ struct quell_hooks {
     ///
     /// Returns true if `target` wasn't running and will lose every translation before it executes or walks again,
     /// global ones and walker caches included. Then quell doesn't interrupt it. quell calls this function for each
-    /// target, after the tables were changed.
+    /// target of a flush, after the tables were changed, but not for quell_space_retire and quell_synchronize_text.
     ///
     /// The function is one atomic operation on memory that the hypervisor shares with the guest, and a full barrier.
     quell_bool (*flush_on_reentry)(quell_u32 target);
@@ -819,8 +819,8 @@ extern void quell_hw_broadcast_complete(void);
 
 /// Loads the root table in frame `root` under `tag`.
 ///
-/// If `keep` is set, entries under the tag survive. Otherwise none is left on return. On a machine without tags,
-/// none survive. Interrupts are masked.
+/// If `keep` is set, entries under the tag may survive. Otherwise none is left on return. On a machine without
+/// tags, only global ones survive. Interrupts are masked.
 extern void quell_hw_load_root(quell_u64 root,
                                quell_u16 tag,
                                quell_bool keep);
@@ -986,9 +986,9 @@ quell_bool quell_is_detached(const struct quell_engine *engine);
 /// On return, user accesses of this CPU use the current tables of `to`. Every flush of `to` that was complete when the
 /// call began has taken effect on this CPU.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses only one function of the
-/// machine, quell_hw_load_root. On a machine without tags, if no flush can be deferred, it reaches that function after
-/// about 20 instructions.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Suppose that the machine has neither tags nor
+/// broadcasts, no flush can be deferred, and the library was built with QUELL_UNCHECKED=1. Then a switch to another
+/// space calls only one function of the machine, quell_hw_load_root, after about 20 instructions.
 ///
 /// Refuses a CPU that isn't online, another CPU's state, and a space that wasn't made or was retired. Also refuses a
 /// kernel space, which every CPU always has loaded.
@@ -1027,8 +1027,8 @@ quell_bool quell_resume(struct quell_engine *engine,
 
 /// Notes that this CPU returns to its program (for a `nohz_full` CPU).
 ///
-/// Until quell_enter_kernel, changes of kernel mappings don't interrupt this CPU; quell_enter_kernel flushes them. The
-/// call has no effect on a CPU that runs no user space.
+/// Until quell_enter_kernel, changes of kernel mappings don't interrupt this CPU, unless they were reported with
+/// QUELL_SCOPE_TABLES; quell_enter_kernel flushes them. The call has no effect on a CPU that runs no user space.
 ///
 /// Until quell_enter_kernel, this CPU must not use a mapping whose changes are ever reported for a kernel space. So the
 /// kernel never unmaps or moves quell, quell's memory, or the text and stack of its exit and entry paths. In that time,
@@ -1058,9 +1058,9 @@ enum quell_status quell_enter_kernel(struct quell_engine *engine);
 /// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
 /// the machine.
 ///
-/// It doesn't cover CPUs that received no request. For user mappings, those are CPUs that have the space loaded lazily,
-/// unless the change was reported with QUELL_SCOPE_TABLES. For kernel mappings, they're CPUs between quell_enter_user
-/// and quell_enter_kernel.
+/// It doesn't cover CPUs that received no request. For user mappings, those are CPUs that have the space loaded lazily.
+/// For kernel mappings, they're CPUs between quell_enter_user and quell_enter_kernel. A change that is reported with
+/// QUELL_SCOPE_TABLES reaches these CPUs, too.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1122,8 +1122,8 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 ///
 /// Such mappings are stacks, `vmalloc` memory, I/O mappings and module text, for example. Report their changes to
 /// batches like those of any other space. The initiator of a flush sends a request to every online CPU, except those
-/// between quell_enter_user and quell_enter_kernel, and waits until each has flushed. A kernel may have several such
-/// spaces.
+/// between quell_enter_user and quell_enter_kernel, and waits until each has flushed. A change that is reported with
+/// QUELL_SCOPE_TABLES has no exceptions. A kernel may have several such spaces.
 ///
 /// `space` is memory of any content, which must never move: a kernel space can't be retired.
 ///
@@ -1331,7 +1331,8 @@ enum quell_status quell_batch_finish(struct quell_batch *batch,
 /// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. The
 /// callback may wake a thread, or finish the batch itself. It must not call any other function of quell.
 /// quell_batch_finish refuses the batch until quell has called the callback. The callback may run before this function
-/// returns. On a machine that broadcasts invalidations it always does, after the barrier that completes them.
+/// returns. On a machine that broadcasts invalidations it usually does, after the barrier that completes them. It runs
+/// later if a device has yet to answer, or if another CPU is checking started flushes.
 ///
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
 ///
@@ -1352,8 +1353,8 @@ enum quell_status quell_batch_start(struct quell_batch *batch,
 /// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it again once they have answered, because
 /// quell gets no notice of their answers.
 ///
-/// On a machine that broadcasts invalidations, the call executes the barrier that completes the flush, and returns
-/// true.
+/// On a machine that broadcasts invalidations, the call executes the barrier that completes the flush. It returns true
+/// unless a device has yet to answer, or another CPU is checking this batch for its callback.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
 quell_bool quell_batch_poll(struct quell_batch *batch);
@@ -1555,12 +1556,12 @@ QUELL_MUST_USE
 enum quell_status quell_flush_pending_batches(struct quell_engine *engine,
                                               struct quell_space *space);
 
-/// Flushes all outstanding batches of `space`, and waits until every CPU has flushed.
+/// Flushes all outstanding batches of `space`, and waits until no TLB uses the old translations.
 ///
 /// quell_flush_pending_batches may return once each target has taken its request (a receipt). This function waits
-/// longer, and idle CPUs flush, too. It's for code that finds an entry cleared and is about to write an entry of
-/// another page size there. The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two
-/// loads when no batch is outstanding.
+/// longer, and idle CPUs leave the space's root. It's for code that finds an entry cleared and is about to write an
+/// entry of another page size there. The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It
+/// costs two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 QUELL_MUST_USE

@@ -300,7 +300,8 @@ pub unsafe extern "C" fn quell_batch_finish(
 /// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. The
 /// callback may wake a thread, or finish the batch itself. It must not call any other function of quell.
 /// quell_batch_finish refuses the batch until quell has called the callback. The callback may run before this function
-/// returns. On a machine that broadcasts invalidations it always does, after the barrier that completes them.
+/// returns. On a machine that broadcasts invalidations it usually does, after the barrier that completes them. It runs
+/// later if a device has yet to answer, or if another CPU is checking started flushes.
 ///
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
 ///
@@ -344,8 +345,8 @@ pub unsafe extern "C" fn quell_batch_start(
 /// If devices also walk the tables (`quell_hooks.secondary_is_done`), call it again once they have answered, because
 /// quell gets no notice of their answers.
 ///
-/// On a machine that broadcasts invalidations, the call executes the barrier that completes the flush, and returns
-/// true.
+/// On a machine that broadcasts invalidations, the call executes the barrier that completes the flush. It returns true
+/// unless a device has yet to answer, or another CPU is checking this batch for its callback.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
 #[unsafe(no_mangle)]

@@ -123,9 +123,9 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// On return, user accesses of this CPU use the current tables of `to`. Every flush of `to` that was complete when the
 /// call began has taken effect on this CPU.
 ///
-/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. The call uses only one function of the
-/// machine, quell_hw_load_root. On a machine without tags, if no flush can be deferred, it reaches that function after
-/// about 20 instructions.
+/// `here` is this CPU's state, one of `quell_setup.cpus` or `cpu_places`. Suppose that the machine has neither tags nor
+/// broadcasts, no flush can be deferred, and the library was built with QUELL_UNCHECKED=1. Then a switch to another
+/// space calls only one function of the machine, quell_hw_load_root, after about 20 instructions.
 ///
 /// Refuses a CPU that isn't online, another CPU's state, and a space that wasn't made or was retired. Also refuses a
 /// kernel space, which every CPU always has loaded.
@@ -204,8 +204,8 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
 
 /// Notes that this CPU returns to its program (for a `nohz_full` CPU).
 ///
-/// Until quell_enter_kernel, changes of kernel mappings don't interrupt this CPU; quell_enter_kernel flushes them. The
-/// call has no effect on a CPU that runs no user space.
+/// Until quell_enter_kernel, changes of kernel mappings don't interrupt this CPU, unless they were reported with
+/// QUELL_SCOPE_TABLES; quell_enter_kernel flushes them. The call has no effect on a CPU that runs no user space.
 ///
 /// Until quell_enter_kernel, this CPU must not use a mapping whose changes are ever reported for a kernel space. So the
 /// kernel never unmaps or moves quell, quell's memory, or the text and stack of its exit and entry paths. In that time,
@@ -252,9 +252,9 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 /// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
 /// the machine.
 ///
-/// It doesn't cover CPUs that received no request. For user mappings, those are CPUs that have the space loaded lazily,
-/// unless the change was reported with QUELL_SCOPE_TABLES. For kernel mappings, they're CPUs between quell_enter_user
-/// and quell_enter_kernel.
+/// It doesn't cover CPUs that received no request. For user mappings, those are CPUs that have the space loaded lazily.
+/// For kernel mappings, they're CPUs between quell_enter_user and quell_enter_kernel. A change that is reported with
+/// QUELL_SCOPE_TABLES reaches these CPUs, too.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]

@@ -38,7 +38,7 @@ pub enum quell_tagging {
     None,
     /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs). The engine may use tags 1 to `tags`.
     PerCpu,
-    /// A tag means the same on every CPU (Arm ASIDs). Tags have `tags` bits, 8 or 16. Needs `broadcast`.
+    /// A tag means the same on every CPU (Arm ASIDs). Tags have `tags` bits, at most 16. Needs `broadcast`.
     Global,
 }
 
@@ -167,7 +167,7 @@ impl From<Unsupported> for Refusal {
                 c"quell_features.broadcast is 0 with QUELL_TAGGING_GLOBAL: set it to 1, or use QUELL_TAGGING_PER_CPU"
             }
             Unsupported::TagBits { .. } => {
-                c"quell_features.tags is above 16 with QUELL_TAGGING_GLOBAL: it is the number of bits, 8 or 16"
+                c"quell_features.tags is above 16 with QUELL_TAGGING_GLOBAL: it is the number of bits"
             }
             Unsupported::FewTags { .. } => {
                 c"quell_features.tags gives fewer global tags than there are CPUs and one to spare: use QUELL_TAGGING_NONE"

@@ -213,12 +213,12 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
     })
 }
 
-/// Flushes all outstanding batches of `space`, and waits until every CPU has flushed.
+/// Flushes all outstanding batches of `space`, and waits until no TLB uses the old translations.
 ///
 /// quell_flush_pending_batches may return once each target has taken its request (a receipt). This function waits
-/// longer, and idle CPUs flush, too. It's for code that finds an entry cleared and is about to write an entry of
-/// another page size there. The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It costs two
-/// loads when no batch is outstanding.
+/// longer, and idle CPUs leave the space's root. It's for code that finds an entry cleared and is about to write an
+/// entry of another page size there. The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. It
+/// costs two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 #[unsafe(no_mangle)]

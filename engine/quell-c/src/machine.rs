@@ -152,8 +152,8 @@ unsafe extern "C" {
 
     /// Loads the root table in frame `root` under `tag`.
     ///
-    /// If `keep` is set, entries under the tag survive. Otherwise none is left on return. On a machine without tags,
-    /// none survive. Interrupts are masked.
+    /// If `keep` is set, entries under the tag may survive. Otherwise none is left on return. On a machine without
+    /// tags, only global ones survive. Interrupts are masked.
     pub fn quell_hw_load_root(root: u64, tag: u16, keep: bool);
 
     /// Leaves every user root: until the next quell_hw_load_root, this CPU uses and fills no user translation.
@@ -204,7 +204,7 @@ pub struct quell_hooks {
     ///
     /// Returns true if `target` wasn't running and will lose every translation before it executes or walks again,
     /// global ones and walker caches included. Then quell doesn't interrupt it. quell calls this function for each
-    /// target, after the tables were changed.
+    /// target of a flush, after the tables were changed, but not for quell_space_retire and quell_synchronize_text.
     ///
     /// The function is one atomic operation on memory that the hypervisor shares with the guest, and a full barrier.
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,

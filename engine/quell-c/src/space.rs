@@ -35,8 +35,8 @@ pub unsafe extern "C" fn quell_space_new(
 ///
 /// Such mappings are stacks, `vmalloc` memory, I/O mappings and module text, for example. Report their changes to
 /// batches like those of any other space. The initiator of a flush sends a request to every online CPU, except those
-/// between quell_enter_user and quell_enter_kernel, and waits until each has flushed. A kernel may have several such
-/// spaces.
+/// between quell_enter_user and quell_enter_kernel, and waits until each has flushed. A change that is reported with
+/// QUELL_SCOPE_TABLES has no exceptions. A kernel may have several such spaces.
 ///
 /// `space` is memory of any content, which must never move: a kernel space can't be retired.
 ///

@@ -353,7 +353,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     ///
     /// Returns `true` if `target` isn't running, and the hypervisor will drop all its translations before it executes
     /// or walks tables again. That includes global entries and walker caches. The engine then doesn't interrupt
-    /// `target`. It makes this call for each target, after the tables were changed.
+    /// `target`. It makes this call for each target of a flush, after the tables were changed.
+    /// [`Engine::retire`](crate::Engine::retire) and [`Cpu::synchronize_text`](crate::Cpu::synchronize_text) don't make
+    /// it.
     ///
     /// The implementation is one atomic operation, with a full barrier, on memory that the hypervisor shares with the
     /// guest: "preempted" becomes "preempted, to be flushed".
