@@ -165,3 +165,39 @@ fn links_lead_somewhere_and_every_document_is_a_chapter() {
         "{followed} links: the documents were not read"
     );
 }
+
+/// Returns the files that a document includes, each with the name of the included part, or "" for the whole file.
+fn includes(text: &str) -> Vec<(&str, &str)> {
+    let included = text.split("{{#include ").skip(1);
+    let included = included.filter_map(|rest| rest.split_once("}}"));
+    included
+        .map(|(source, _)| source.split_once(':').unwrap_or((source, "")))
+        .collect()
+}
+
+#[test]
+fn included_parts_of_sources_exist() {
+    let mut wrong = Vec::new();
+    let mut followed = 0;
+    for path in documents() {
+        let text = std::fs::read_to_string(&path).expect("a document");
+        for (file, part) in includes(&text) {
+            followed += 1;
+            let source = path.parent().expect("a folder").join(file);
+            let source = std::fs::read_to_string(source).unwrap_or_default();
+            let has = |mark: &str| {
+                let mark = format!("// {mark}: {part}");
+                source.lines().any(|line| line.trim() == mark)
+            };
+            let exists = match part {
+                "" => !source.is_empty(),
+                _ => has("ANCHOR") && has("ANCHOR_END"),
+            };
+            if !exists {
+                wrong.push(format!("{}: no {file}:{part}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(followed > 3, "{followed}: the documents were not read");
+}

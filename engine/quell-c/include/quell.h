@@ -1654,8 +1654,8 @@ enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
 /// Zeroes `bytes` bytes from `start`.
 ///
 /// The bytes are ordinary memory of the caller that no other code accesses meanwhile. The page at `fault` and its
-/// neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the memory, zeroing
-/// bypasses the caches. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+/// neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the memory, no
+/// page is. The rest may bypass the caches. A later release by the caller makes the zeroes visible to a CPU that acquires it.
 ///
 /// If `preempt` isn't NULL, quell calls it between two runs. It may sleep, and return on another CPU of the same kind.
 ///

@@ -84,8 +84,8 @@ impl ClearPolicy {
 
     /// Returns the pieces in which `extent` is cleared, in order. They are disjoint and cover the extent.
     ///
-    /// `fault` is the frame that the program reads next. If it's `None` or outside the extent, all pieces are cleared
-    /// around the caches. Frame numbers wrap around.
+    /// `fault` is the frame that the program reads next. If it's `None` or outside the extent, all pieces are
+    /// [`Temperature::Bypassing`]. Frame numbers wrap around.
     pub fn pieces(&self, extent: Extent, fault: Option<Frame>) -> Pieces<'_> {
         // We count all positions from the first frame.
         let end = extent.frames;

@@ -136,6 +136,7 @@ fn main() {
             std::thread::yield_now();
         }
 
+        // ANCHOR: unmap
         // To unmap, clear the entry, pass the frame to the batch, and get it back flushed.
         let mut batch = engine.batch(Purpose::Call);
         entry.store(0, Ordering::Release);

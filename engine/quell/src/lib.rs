@@ -56,7 +56,7 @@
 //!   could interrupt the engine in the middle of a step.
 //!
 //! Use each [`Stamp`], [`DeferredFlush`] and [`AddressSpace`] with one engine only. With a second engine the result is
-//! unspecified, but memory-safe. `tests/arguments.rs` calls every function with arbitrary arguments.
+//! unspecified, but memory-safe. `tests/arguments.rs` makes calls with arbitrary arguments.
 //!
 //! # What the engine doesn't do
 //!
@@ -103,6 +103,7 @@ mod inbox;
 pub mod kernel;
 pub mod lazy;
 mod ledger;
+mod overflow;
 mod pending;
 mod per_cpu;
 mod policy;
@@ -112,7 +113,6 @@ mod shared_inbox;
 mod space;
 // Three modules have `unsafe` code: `stack` holds lists whose unused room is uninitialised, `space` loads a root, and
 // `per_cpu` follows a machine's pointer to a CPU's state.
-mod overflow;
 #[allow(unsafe_code)]
 mod stack;
 mod stats;
