@@ -71,7 +71,7 @@ use crate::hardware::Scope;
 /// ```
 /// use quell::{Break, Entry, Frame, Need, TlbRules, flush_needed};
 /// let x86 = TlbRules {
-///     break_before_make: Break::Never,
+///     break_before_make: Break::Size,
 ///     keeps_absent: false,
 ///     keeps_refused: false,
 ///     user_excludes_kernel: false,
