@@ -1,35 +1,17 @@
 //! A flush without a batch equals one change in a batch: the same invalidations, interrupts, broadcasts and counts, on
 //! every machine, under every policy and for every request. It takes fewer steps, so it has its own code.
 
-use crate::support::{E, Machine, S, leak, space, world};
+use crate::support::{E, Machine, S, kernel_space, one, space, switch, unmapping, world};
 use quell::{
-    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Page, PageRange,
-    PageSize, Policy, Purpose, Scope,
+    Batch, Counter, CpuId, Invalidate, KernelEntries, Page, PageRange, PageSize, Policy, Purpose,
+    Scope,
 };
 
 /// The longest range, in entries, that the engine keeps as a range.
 const MAX_PACKED: u64 = (1 << 16) - 1;
 
-const POLICIES: [Policy; 5] = [
-    Policy::ALL,
-    Policy::BASELINE,
-    Policy {
-        inline_requests: false,
-        ..Policy::ALL
-    },
-    Policy {
-        concurrent: false,
-        ..Policy::ALL
-    },
-    Policy {
-        inline_requests: false,
-        concurrent: false,
-        ..Policy::ALL
-    },
-];
-
 /// The CPUs that have the space loaded when it changes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum Loaded {
     Nowhere,
     Here,
@@ -42,28 +24,37 @@ enum Loaded {
     Kernel,
 }
 
-const LOADED: [Loaded; 7] = [
-    Loaded::Nowhere,
-    Loaded::Here,
-    Loaded::HereAndThere,
-    Loaded::HereIdle,
-    Loaded::There,
-    Loaded::Asked,
-    Loaded::Kernel,
-];
-
-fn machines() -> [Machine; 3] {
-    [
-        Machine::default(),
-        Machine {
+/// Runs the check on each machine, under each policy, with each set of CPUs.
+fn everywhere(check: impl Fn(fn() -> Machine, Policy, Loaded)) {
+    let machines: [fn() -> Machine; 3] = [
+        Machine::default,
+        || Machine {
             untagged: true,
             ..Machine::default()
         },
-        Machine {
-            global: true,
-            ..Machine::default()
-        },
-    ]
+        || Machine::new(true),
+    ];
+    let variants = [(true, true), (false, true), (true, false), (false, false)];
+    let variants = variants.map(|(inline_requests, concurrent)| Policy {
+        inline_requests,
+        concurrent,
+        ..Policy::ALL
+    });
+    for machine in machines {
+        for policy in variants.into_iter().chain([Policy::BASELINE]) {
+            for loaded in [
+                Loaded::Nowhere,
+                Loaded::Here,
+                Loaded::HereAndThere,
+                Loaded::HereIdle,
+                Loaded::There,
+                Loaded::Asked,
+                Loaded::Kernel,
+            ] {
+                check(machine, policy, loaded);
+            }
+        }
+    }
 }
 
 /// The effects of a flush.
@@ -82,52 +73,38 @@ struct Effects {
 /// Returns the effects of a flush on this machine, under this policy, of a space loaded like this.
 fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S)) -> Effects {
     let (machine, engine) = world(machine, policy);
-    let kernel: S = // SAFETY: no memory is behind any frame.
-        leak(unsafe { engine.new_kernel_space(Frame(9), KernelEntries::Global) });
+    let kernel = kernel_space(engine, KernelEntries::Global);
     let user = space(engine, 1);
-    let on = |cpu: u16| {
-        machine.me.set(cpu);
-        engine.this_cpu().mask_interrupts().switch(None, user);
+    let cpus: &[u16] = match loaded {
+        Loaded::Nowhere | Loaded::Kernel => &[],
+        Loaded::Here => &[0],
+        Loaded::There => &[1],
+        Loaded::HereAndThere | Loaded::HereIdle | Loaded::Asked => &[1, 0],
     };
-    match loaded {
-        Loaded::Nowhere | Loaded::Kernel => {}
-        Loaded::Here => on(0),
-        Loaded::There => on(1),
-        Loaded::HereAndThere | Loaded::HereIdle | Loaded::Asked => {
-            [1, 0].map(on).into_iter().collect()
-        }
+    for &cpu in cpus {
+        machine.on(cpu, || switch(engine, None, user));
     }
-    machine.me.set(0);
-    if let Loaded::HereIdle = loaded {
+    if loaded == Loaded::HereIdle {
         engine.this_cpu().enter_lazy();
     }
-    let mut asked = matches!(loaded, Loaded::Asked).then(|| {
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.changed(user, PageRange::base(Page(99), 1), Scope::Leaf);
-        batch
-    });
-    let flight = asked.as_mut().map(|batch| batch.start());
+    let mut asked = (loaded == Loaded::Asked).then(|| unmapping(engine, Purpose::Call, user, 99));
+    let flight = asked.as_mut().map(Batch::start);
     let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
     machine.invalidated.take();
     let told_before = machine.secondary.borrow().len();
     machine.broadcast.0.take();
     machine.interrupts.take();
     machine.asked.take();
-    let changed = match loaded {
-        Loaded::Kernel => kernel,
-        _ => user,
-    };
-    flush(engine, changed);
+    let of_kernel = loaded == Loaded::Kernel;
+    flush(engine, if of_kernel { kernel } else { user });
     assert!(!machine.masked.get(), "interrupts stay masked");
-    let counts = [0, 1].map(|cpu| {
-        let since = engine
-            .cpu_stats(CpuId(cpu))
-            .since(&before[usize::from(cpu)]);
+    let counts = [0, 1].map(|cpu: u16| {
+        let now = engine.cpu_stats(CpuId(cpu));
+        let since = now.since(&before[usize::from(cpu)]);
         let counted = since.iter().filter(|(counter, count)| {
             // If no CPU has the space loaded, a batch checks neither its range nor this CPU.
             let looked = [Counter::EscalatedLength, Counter::IgnoredOtherSpace].contains(counter);
-            let nobody = matches!(loaded, Loaded::Nowhere) && looked;
-            *count > 0 && !nobody
+            *count > 0 && !(loaded == Loaded::Nowhere && looked)
         });
         counted
             .map(|(counter, count)| format!("CPU {cpu}: {counter:?} {count}"))
@@ -149,89 +126,60 @@ fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S
 
 #[test]
 fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
-    let pages = |count| Some(PageRange::base(Page(5), count));
+    let lengths = [1, 2, 32, 33, 34, 4000, MAX_PACKED, MAX_PACKED + 1];
+    let base = lengths.map(|pages| Some(PageRange::base(Page(5), pages)));
     let large = PageRange {
         stride: PageSize::Large,
         ..PageRange::base(Page(512), 1024)
     };
-    let ranges = [
-        None,
-        pages(1),
-        pages(2),
-        pages(32),
-        pages(33),
-        pages(34),
-        pages(4000),
-        pages(MAX_PACKED),
-        pages(MAX_PACKED + 1),
-        Some(large),
-    ];
-    for (which, _) in machines().iter().enumerate() {
-        for policy in POLICIES {
-            for loaded in LOADED {
-                for full_above in [1, 33, 1 << 20] {
-                    for range in ranges {
-                        for scope in [Scope::Leaf, Scope::Tables] {
-                            let machine = || {
-                                let mut machine = machines().into_iter().nth(which).expect("one");
-                                machine.full_above = full_above;
-                                machine
-                            };
-                            let at_once = came_of(machine(), policy, loaded, |engine, space| {
-                                engine.this_cpu().flush(space, range, scope);
-                            });
-                            let batched = came_of(machine(), policy, loaded, |engine, space| {
-                                let mut batch: Batch<'_, &AddressSpace<_>> =
-                                    engine.batch(Purpose::Call);
-                                match range {
-                                    Some(range) => batch.changed(space, range, scope),
-                                    None => batch.changed_all(space, scope),
-                                }
-                                assert_eq!(batch.finish().count(), 0);
-                            });
-                            if range.is_none() && scope == Scope::Tables {
-                                let coalesced =
-                                    came_of(machine(), policy, loaded, |engine, space| {
-                                        engine.this_cpu().flush_coalesced(space);
-                                    });
-                                assert_eq!(
-                                    coalesced, at_once,
-                                    "machine {which}, {policy:?}, {loaded:?}, alone"
-                                );
-                            }
-                            assert_eq!(
-                                at_once, batched,
-                                "machine {which}, {policy:?}, {loaded:?}, {range:?}, {scope:?}, full above {full_above}"
-                            );
-                        }
-                    }
-                }
+    let ranges = [&base[..], &[None, Some(large)]].concat();
+    let check = |machine: &dyn Fn() -> Machine, policy, loaded, range, scope| {
+        let at_once = came_of(machine(), policy, loaded, |engine, space| {
+            engine.this_cpu().flush(space, range, scope);
+        });
+        let batched = came_of(machine(), policy, loaded, |engine, space| {
+            let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
+            match range {
+                Some(range) => batch.changed(space, range, scope),
+                None => batch.changed_all(space, scope),
+            }
+            assert_eq!(batch.finish().count(), 0);
+        });
+        assert!(at_once.devices.iter().any(Option::is_some), "{range:?}");
+        assert_eq!(
+            at_once, batched,
+            "{policy:?}, {loaded:?}, {range:?}, {scope:?}"
+        );
+        if range.is_none() && scope == Scope::Tables {
+            let coalesced = came_of(machine(), policy, loaded, |engine, space| {
+                engine.this_cpu().flush_coalesced(space);
+            });
+            assert_eq!(coalesced, at_once, "{policy:?}, {loaded:?}, alone");
+        }
+    };
+    everywhere(|machine, policy, loaded| {
+        for full_above in [1, 33, 1 << 20] {
+            let machine = || Machine {
+                full_above,
+                ..machine()
+            };
+            for &range in &ranges {
+                check(&machine, policy, loaded, range, Scope::Leaf);
+                check(&machine, policy, loaded, range, Scope::Tables);
             }
         }
-    }
+    });
 }
 
 #[test]
 fn a_range_of_no_pages_is_no_change() {
-    for (which, _) in machines().iter().enumerate() {
-        for policy in POLICIES {
-            for loaded in LOADED {
-                let machine = machines().into_iter().nth(which).expect("one");
-                let came = came_of(machine, policy, loaded, |engine, space| {
-                    engine
-                        .this_cpu()
-                        .flush(space, Some(PageRange::base(Page(5), 0)), Scope::Leaf);
-                });
-                assert!(
-                    came.invalidated.is_empty() && came.interrupts == 0,
-                    "{came:?}"
-                );
-                assert!(
-                    came.broadcasts.is_empty() && came.devices.is_empty(),
-                    "{came:?}"
-                );
-                assert!(came.counts.is_empty(), "{came:?}");
-            }
-        }
-    }
+    everywhere(|machine, policy, loaded| {
+        let came = came_of(machine(), policy, loaded, |engine, space| {
+            let range = PageRange { pages: 0, ..one(5) };
+            engine.this_cpu().flush(space, Some(range), Scope::Leaf);
+        });
+        let told = came.interrupts + came.broadcasts.len() + came.devices.len();
+        assert!(came.invalidated.is_empty() && told == 0, "{came:?}");
+        assert!(came.counts.is_empty(), "{came:?}");
+    });
 }

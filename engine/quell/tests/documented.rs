@@ -1,47 +1,13 @@
 //! The documented promises of single calls, on a machine of two CPUs that does nothing by itself.
 
 use crate::support::{
-    E, Machine, S, both, kernel_space, leak, message, one, run_on_both, space, switch, two, unmap,
-    world,
+    E, KERNEL_PAGE, Machine, S, both, both_of, kernel_space, leak, one, panic_of, run_on_both,
+    space, switch, two, unmap, unmapping, world,
 };
-use quell::Hardware;
 use quell::{
-    Batch, DeferredFlush, Engine, Frame, Invalidate, KernelEntries, LedgerEntry, Outcome, PerCpu,
-    Policy, Purpose, Scope, TagPolicy, Unsupported,
+    Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, PerCpu, Policy, Purpose,
+    Scope, TagPolicy, Unsupported,
 };
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// batch.rs: a batch with mappings of both the kernel and a user space is flushed. CPU 1, which runs that space's
-/// program undisturbed, is interrupted for it.
-#[test]
-fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
-    for with_kernel in [false, true] {
-        let (machine, engine) = world(Machine::default(), Policy::ALL);
-        let x = space(engine, 1);
-        let kernel = kernel_space(engine, KernelEntries::Global);
-        run_on_both(machine, engine, x);
-        // SAFETY: no memory is behind any frame.
-        machine.on(1, || unsafe { engine.this_cpu().enter_user() });
-        machine.interrupts.set(0);
-        let deferred_flush = DeferredFlush::new();
-        deferred_flush.begin();
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-        batch.unmapped(x, one(5), Frame(42));
-        if with_kernel {
-            batch.unmapped(kernel, one(0x7_ffff_f000), Frame(43));
-        }
-        match batch.finish_deferred() {
-            Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
-            Outcome::Flushed(_) => deferred_flush.clear(),
-        }
-        assert!(deferred_flush.is_clear() || engine.flush_before_reuse(&deferred_flush).is_some());
-        assert_eq!(
-            machine.interrupts.get(),
-            1,
-            "with the kernel: {with_kernel}"
-        );
-    }
-}
 
 /// space.rs: every CPU has kernel mappings loaded for ever, even if its idle thread has the kernel space as its own.
 #[test]
@@ -49,10 +15,10 @@ fn no_cpu_leaves_the_kernels_mappings() {
     type Leaves = fn(E, S, S);
     let ways: [(&str, Leaves); 4] = [
         ("switch from a user's", |engine, x, _| {
-            switch(engine, None, x)
+            switch(engine, None, x);
         }),
         ("switch", |engine, x, kernel| {
-            switch(engine, Some(kernel), x)
+            switch(engine, Some(kernel), x);
         }),
         ("leave", |engine, _, kernel| engine.this_cpu().leave(kernel)),
         ("go offline", |engine, _, kernel| {
@@ -64,16 +30,10 @@ fn no_cpu_leaves_the_kernels_mappings() {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let x = space(engine, 1);
         let kernel = kernel_space(engine, KernelEntries::Global);
-        machine.me.set(1);
-        leaves(engine, x, kernel);
-        machine.me.set(0);
+        machine.on(1, || leaves(engine, x, kernel));
         machine.invalidated.borrow_mut().clear();
-        unmap(engine, kernel, 0x7_ffff_f000);
-        let told = machine.flushed_on().contains(&1);
-        assert!(
-            told,
-            "{way}: CPU 1 is not told of what changes in the kernel's half"
-        );
+        unmap(engine, kernel, KERNEL_PAGE);
+        assert!(machine.flushed_on().contains(&1), "{way}");
     }
 }
 
@@ -81,26 +41,41 @@ fn no_cpu_leaves_the_kernels_mappings() {
 #[test]
 fn what_no_cpu_may_do_panics() {
     type Call = fn(&Machine, E, S, S);
-    let calls: [(&str, Call); 4] = [
+    let calls: [(&str, Call); 7] = [
         ("as if it were a user's", |_, engine, _, kernel| {
-            switch(engine, None, kernel)
+            switch(engine, None, kernel);
         }),
         ("retired by a CPU that runs it", |_, engine, x, _| {
-            engine.retire(x)
+            engine.retire(x);
         }),
         ("their space cannot be retired", |_, engine, _, kernel| {
-            engine.retire(kernel)
+            engine.retire(kernel);
         }),
         ("an engine that was made for 2", |machine, engine, _, _| {
             machine.me.set(2);
             engine.cpu_online();
         }),
+        // No initiator would send it a request.
+        ("before it has called cpu_online", |_, engine, x, _| {
+            engine.cpu_offline(Some(x));
+            switch(engine, None, x);
+        }),
+        // It would treat its loaded space as none, and ignore that space's flushes.
+        (
+            "CPU 0 comes online, and is online already",
+            |_, engine, _, _| {
+                engine.cpu_online();
+            },
+        ),
+        // Text would change under a CPU of a kernel that doesn't define `synchronize_text`.
+        ("does not define synchronize_text", |_, _, _, _| {
+            quell::example::OneCpu::default().synchronize_text();
+        }),
     ];
     for (expected, call) in calls {
         let (machine, engine, x) = both();
         let kernel = kernel_space(engine, KernelEntries::Global);
-        let panics = catch_unwind(AssertUnwindSafe(|| call(machine, engine, x, kernel)));
-        let why = message(&*panics.expect_err(expected));
+        let why = panic_of(|| call(machine, engine, x, kernel)).expect(expected);
         assert!(why.contains(expected), "{why}");
     }
 }
@@ -108,11 +83,8 @@ fn what_no_cpu_may_do_panics() {
 /// in_flight.rs: `is_done` never waits, not even on another CPU of a machine that broadcasts.
 #[test]
 fn whether_a_flush_is_over_may_be_asked_anywhere() {
-    let (machine, engine) = world(Machine::new(true), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, one(5), Frame(42));
+    let (machine, engine, x) = both_of(Machine::new(true), Policy::ALL);
+    let mut batch = unmapping(engine, Purpose::Call, x, 5);
     let mut flight = batch.start();
     machine.me.set(1);
     machine.forbidden.set(true);
@@ -150,31 +122,6 @@ fn an_nmi_right_after_a_root_was_left_is_refused() {
     }
 }
 
-/// hardware.rs: every call that may wait calls `may_wait` in debug builds, for example `finish` and `retire`.
-#[test]
-fn a_batch_that_finishes_asks_whether_it_may_wait() {
-    let (machine, engine, x) = both();
-    unmap(engine, x, 5);
-    assert!(machine.interrupts.get() > 0, "it waited");
-    assert!(machine.asked.get() > 0, "a batch that waited has not asked");
-}
-
-#[test]
-fn retire_asks_whether_it_may_wait() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    machine.me.set(1);
-    switch(engine, None, x);
-    engine.this_cpu().enter_lazy();
-    machine.me.set(0);
-    engine.retire(x);
-    assert!(machine.interrupts.get() > 0, "it waited");
-    assert!(
-        machine.asked.get() > 0,
-        "a retirement that waited has not asked"
-    );
-}
-
 /// switch.rs: if a switch leaves out the last space, its set keeps the CPU until the space is retired. Until then its
 /// flushes interrupt that CPU in vain.
 #[test]
@@ -194,41 +141,30 @@ fn a_space_that_a_switch_left_out_is_retired() {
 #[test]
 fn a_flush_in_flight_that_was_forgotten_is_made_again() {
     let (machine, engine, x) = both();
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, one(5), Frame(42));
+    let mut batch = unmapping(engine, Purpose::Call, x, 5);
     std::mem::forget(batch.start());
     assert!(x.is_in_batch(), "later observers are told of it");
     machine.invalidated.borrow_mut().clear();
-    let free: Vec<Frame> = batch.finish().collect();
-    assert_eq!(free, [Frame(42)]);
-    let invalidated = machine.invalidated.borrow();
-    assert!(
-        [0, 1]
-            .iter()
-            .all(|me| invalidated.iter().any(|(cpu, _)| cpu == me)),
-        "{invalidated:?}"
-    );
+    assert!(batch.finish().eq([Frame(5)]));
+    let flushed = machine.flushed_on();
+    assert!(flushed.contains(&0) && flushed.contains(&1));
     assert!(!x.is_in_batch());
 }
 
 /// inbox.rs: the outbox is reserved for a flush, and free when all targets have flushed.
 #[test]
 fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
-    let (machine, engine) = world(Machine::default(), Policy::BASELINE);
-    let (x, gone) = (space(engine, 1), space(engine, 2));
-    run_on_both(machine, engine, x);
-    engine.retire(gone);
+    let (machine, engine, x) = both_of(Machine::default(), Policy::BASELINE);
+    engine.retire(space(engine, 2));
     machine.invalidated.borrow_mut().clear();
     unmap(engine, x, 5);
     let invalidated = machine.invalidated.borrow();
-    let at_target: Vec<_> = invalidated.iter().filter(|(cpu, _)| *cpu == 1).collect();
-    assert!(
-        at_target
-            .iter()
-            .all(|(_, what)| matches!(what, Invalidate::Range { .. }))
-            && !at_target.is_empty(),
-        "{at_target:?}"
-    );
+    let mut at_target = invalidated.iter().filter(|(cpu, _)| *cpu == 1);
+    assert!(matches!(
+        at_target.next(),
+        Some((_, Invalidate::Range { .. }))
+    ));
+    assert_eq!(at_target.next(), None);
 }
 
 /// policy.rs: `TagPolicy::Slots(0)` is `TagPolicy::Off`.
@@ -248,15 +184,9 @@ fn no_slots_are_no_tags() {
         switch(engine, Some(y), x);
         // Become lazy, with one slot that no space has taken.
         engine.this_cpu().enter_lazy();
-        machine.me.set(1);
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.changed(y, one(1), Scope::Leaf);
-        drop(batch);
-        assert!(
-            machine.kept.borrow().iter().all(|keep| !keep),
-            "global {global}: entries were kept {:?}",
-            machine.kept.borrow()
-        );
+        machine.on(1, || engine.this_cpu().flush(y, Some(one(1)), Scope::Leaf));
+        let kept = machine.kept.take();
+        assert!(!kept.contains(&true), "global {global}: {kept:?}");
     }
 }
 
@@ -265,20 +195,13 @@ fn no_slots_are_no_tags() {
 fn one_cpu_flushes_the_kernel_s_own_mappings() {
     let machine = leak(Machine::default());
     let cpus = leak([PerCpu::new()]);
-    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
-    let engine: E = leak(Engine::new(machine, cpus, ledger, Policy::ALL).expect("a machine"));
+    let engine: E = leak(Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine"));
     engine.cpu_online();
     for entries in [KernelEntries::Global, KernelEntries::Tagged] {
-        // SAFETY: a root is a number on this machine.
-        let own = leak(unsafe { engine.new_kernel_space(Frame(1), entries) });
         machine.invalidated.borrow_mut().clear();
-        unmap(engine, own, 5);
-        let done = machine.invalidated.borrow();
-        assert!(
-            done.iter()
-                .any(|(_, what)| matches!(what, Invalidate::Kernel { .. })),
-            "{entries:?}: {done:?}"
-        );
+        unmap(engine, kernel_space(engine, entries), 5);
+        let flushed = machine.flushed(0, |what| matches!(what, Invalidate::Kernel { .. }));
+        assert!(flushed, "{entries:?}");
     }
 }
 
@@ -287,15 +210,14 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
 #[test]
 fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     let (machine, engine, x) = both();
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(x, one(5), Frame(42));
+    let mut batch = unmapping(engine, Purpose::Call, x, 5);
     let mut flight = batch.start();
     // CPU 1 has acknowledged the receipt, and is about to flush.
     *machine.nmi.borrow_mut() = Some(|engine| {
         let machine = engine.hw();
         assert_eq!(machine.me.replace(0), 1);
         machine.patience.set(9);
-        let waits = catch_unwind(AssertUnwindSafe(|| engine.this_cpu().quiesce())).is_err();
+        let waits = panic_of(|| engine.this_cpu().quiesce()).is_some();
         machine.nmis.borrow_mut().push(waits);
         machine.patience.set(0);
         machine.me.set(1);
@@ -308,7 +230,7 @@ fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     machine.patience.set(1);
     engine.this_cpu().quiesce();
     // `quiesce` also serves the requests for its own CPU.
-    batch.changed(x, one(5), quell::Scope::Leaf);
+    batch.changed(x, one(5), Scope::Leaf);
     let flight = batch.start();
     machine.on(1, || engine.this_cpu().quiesce());
     flight.finish().for_each(drop);

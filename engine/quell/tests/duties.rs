@@ -2,19 +2,14 @@
 //! docs/duties.md lists them, and those that only a judge of accesses notices.
 #![cfg(debug_assertions)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use crate::support::{Breach, E, Machine, S, both, one, space, switch};
+use crate::support::{Breach, E, Machine, S, both, one, panic_of, space, switch, unmapping};
 use quell::{Batch, Engine, Frame, PerCpu, Policy, Purpose};
 
 /// Returns the engine's panic, if any, when the machine breaches a duty while both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
     let (machine, engine, x) = both();
     machine.breach.set(breach);
-    let outcome = catch_unwind(AssertUnwindSafe(|| call(machine, engine, x)));
-    let why = outcome.err()?;
-    let said = why.downcast_ref::<String>().cloned();
-    said.or_else(|| Some((*why.downcast_ref::<&str>()?).to_string()))
+    panic_of(|| call(machine, engine, x))
 }
 
 /// Checks that the engine panics with `expected` for this breach, and doesn't panic without it.
@@ -26,14 +21,8 @@ fn notices(breach: Breach, expected: &str, call: fn(&Machine, E, S)) {
 }
 
 /// Makes a batch that we don't drop after a panic of the engine, because it would flush again.
-fn batch(engine: E) -> &'static mut Batch<'static, S> {
-    Box::leak(Box::new(engine.batch(Purpose::Call)))
-}
-
-fn unmap(engine: E, space: S) {
-    let batch = batch(engine);
-    batch.unmapped(space, one(5), Frame(42));
-    assert_eq!(batch.finish().count(), 1);
+fn batch(engine: E, space: S) -> &'static mut Batch<'static, S> {
+    Box::leak(Box::new(unmapping(engine, Purpose::Call, space, 5)))
 }
 
 /// hardware.rs: a thread must not migrate to another CPU while it's inside the engine.
@@ -41,7 +30,7 @@ fn unmap(engine: E, space: S) {
 fn a_thread_that_moves_inside_the_engine_is_noticed() {
     let moved = "moved to another CPU inside the engine";
     notices(Breach::MovesAsItWaits, moved, |_, engine, x| {
-        unmap(engine, x);
+        assert_eq!(batch(engine, x).finish().count(), 1);
     });
     // We notice it even if there's no CPU to wait for.
     notices(
@@ -49,10 +38,8 @@ fn a_thread_that_moves_inside_the_engine_is_noticed() {
         moved,
         |machine, engine, x| {
             machine.on(1, || engine.this_cpu().leave(x));
-            let other = space(engine, 2);
-            let batch = batch(engine);
-            batch.unmapped(x, one(5), Frame(1));
-            batch.unmapped(other, one(5), Frame(2));
+            let batch = batch(engine, x);
+            batch.unmapped(space(engine, 2), one(5), Frame(2));
             assert_eq!(batch.finish().count(), 2);
         },
     );
@@ -108,11 +95,8 @@ fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {
     let cpus: &[PerCpu<'_, Machine>] = Box::leak(Box::new([PerCpu::new(), PerCpu::new()]));
     let first = Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine that holds");
     first.cpu_online();
-    let second = catch_unwind(AssertUnwindSafe(|| {
-        let _ = Engine::new(machine, cpus, &[], Policy::ALL);
-    }));
-    let why = second.expect_err("the state is the first engine's");
-    let said = why.downcast_ref::<&str>().copied().unwrap_or_default();
+    let second = panic_of(|| _ = Engine::new(machine, cpus, &[], Policy::ALL));
+    let said = second.expect("the state is the first engine's");
     assert!(said.contains("belongs to another engine"), "{said:?}");
     // It may once the first engine's CPUs are offline.
     first.cpu_offline(None);
@@ -127,12 +111,9 @@ fn a_handler_in_the_middle_of_a_switch_is_noticed() {
         "interrupts are masked during a switch",
         |machine, engine, x| {
             let y = space(engine, 2);
-            let batch = batch(engine);
-            batch.unmapped(x, one(5), Frame(42));
-            machine.me.set(1);
-            let flight = Box::leak(Box::new(batch.start()));
+            let batch = batch(engine, x);
+            let flight = Box::leak(Box::new(machine.on(1, || batch.start())));
             // CPU 0 has a request now.
-            machine.me.set(0);
             switch(engine, Some(x), y);
             assert!(!flight.is_done());
         },

@@ -6,7 +6,8 @@
 //! request covered.
 
 use crate::support::{
-    E, Machine, S, both, kernel_space, one, run_on_both, space, switch, unmap, world,
+    E, KERNEL_PAGE, Machine, S, both, both_of, kernel_space, one, run_on_both, switch, two, unmap,
+    unmapping,
 };
 use quell::{
     Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Mechanism, Policy, Purpose, Scope,
@@ -26,10 +27,7 @@ fn free_tables(engine: E, space: S, tables: u64) {
 /// CPU 1 has become idle by `idle`.
 fn interrupts(tables: u64, idle: fn(E, S)) -> usize {
     let (machine, engine, x) = both();
-    machine.me.set(1);
-    idle(engine, x);
-    machine.me.set(0);
-    machine.interrupts.set(0);
+    machine.on(1, || idle(engine, x));
     free_tables(engine, x, tables);
     machine.interrupts.get()
 }
@@ -37,15 +35,11 @@ fn interrupts(tables: u64, idle: fn(E, S)) -> usize {
 #[test]
 fn freed_tables_interrupt_an_idle_cpu_once() {
     for tables in [1, 2, 8, 100] {
-        assert_eq!(
-            interrupts(tables, |engine, _| engine.this_cpu().enter_lazy()),
-            1
-        );
+        let idle = interrupts(tables, |engine, _| engine.this_cpu().enter_lazy());
+        assert_eq!(idle, 1);
         // A CPU that has left its root by itself is never interrupted.
-        assert_eq!(
-            interrupts(tables, |engine, x| engine.this_cpu().leave(x)),
-            0
-        );
+        let left = interrupts(tables, |engine, x| engine.this_cpu().leave(x));
+        assert_eq!(left, 0);
         // A CPU that isn't idle is interrupted each time.
         assert_eq!(interrupts(tables, |_, _| {}) as u64, tables);
     }
@@ -55,9 +49,7 @@ fn freed_tables_interrupt_an_idle_cpu_once() {
 ///
 /// Returns its invalidations meanwhile, and whether it keeps its entries when it resumes.
 fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
-    let (machine, engine) = world(Machine::default(), policy);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
+    let (machine, engine, x) = both_of(Machine::default(), policy);
     machine.on(1, || engine.this_cpu().enter_lazy());
     machine.invalidated.borrow_mut().clear();
     happens(engine, x);
@@ -89,26 +81,6 @@ fn an_idle_cpu_that_missed_nothing_else_finds_its_entries_again() {
 }
 
 #[test]
-fn one_that_missed_more_flushes_as_it_wakes() {
-    // It got no request for the second table, since it had left.
-    let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| free_tables(engine, x, 2));
-    assert_eq!((meanwhile.len(), &kept[..]), (1, &[false][..]));
-    // It got no request for the page, since it was idle. So the request for the table doesn't cover all that it missed.
-    let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| {
-        unmap(engine, x, 5);
-        free_tables(engine, x, 1);
-    });
-    assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
-    // A request for the whole space: it flushes when it resumes.
-    let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| {
-        let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-        batch.changed_all(x, Scope::Tables);
-        assert_eq!(batch.finish().count(), 0);
-    });
-    assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
-}
-
-#[test]
 fn without_tags_there_is_nothing_to_flush_before_it_leaves() {
     let policy = Policy::ALL.without(Mechanism::Tags);
     let (meanwhile, kept) = wakes(policy, |engine, x| free_tables(engine, x, 1));
@@ -117,15 +89,13 @@ fn without_tags_there_is_nothing_to_flush_before_it_leaves() {
 
 /// Sends CPU 1 one request for both kernel mappings and a user space.
 fn told_of_both(loaded: fn([S; 2]) -> S) -> (&'static Machine, E, [S; 2]) {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let spaces = [1, 2].map(|root| space(engine, root));
+    let (machine, engine, spaces) = two(Machine::default(), Policy::ALL);
     let kernel = kernel_space(engine, KernelEntries::Global);
     let [x, _] = spaces;
     run_on_both(machine, engine, x);
     // This space has more generations than the other one.
     (0..4).for_each(|page| unmap(engine, x, page));
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Call);
-    batch.unmapped(kernel, one(0x7_ffff_f000), Frame(1));
+    let mut batch = unmapping(engine, Purpose::Call, kernel, KERNEL_PAGE);
     batch.unmapped(x, one(5), Frame(2));
     let flight = batch.start();
     machine.me.set(1);

@@ -2,25 +2,10 @@
 //! and for more batches than a space counts. At its end the batch flushes changes without a place, and later observers
 //! find them outstanding before.
 
-use crate::support::{E, Machine, S, run_on_both, space, world};
-use quell::{
-    Batch, Counter, Frame, Hardware, InPlace, Page, PageRange, Policy, Purpose, Scope, Word,
-};
+use crate::support::{Machine, both_of, one, small, space};
+use quell::{Counter, Frame, Hardware, PageRange, Policy, Purpose, Scope, Word};
 
-const PAGE: PageRange = PageRange::base(Page(5), 1);
-
-/// Makes a space that both CPUs run, and another that no CPU runs.
-fn both_run(policy: Policy) -> (&'static Machine, E, S, S) {
-    let (machine, engine) = world(Machine::default(), policy);
-    let (shared, other) = (space(engine, 1), space(engine, 2));
-    run_on_both(machine, engine, shared);
-    (machine, engine, shared, other)
-}
-
-/// Makes a batch with a place for one space.
-fn small(engine: E, purpose: Purpose) -> Batch<'static, S, InPlace<Frame>, 1> {
-    engine.batch_of_spaces(purpose, InPlace::new())
-}
+const PAGE: PageRange = one(5);
 
 /// Runs `act` and checks that it neither waits, nor interrupts, nor polls devices.
 fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
@@ -34,11 +19,7 @@ fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
     machine.forbidden.set(true);
     let done = act();
     machine.forbidden.set(false);
-    assert_eq!(
-        machine.asked.get(),
-        asked,
-        "a report asks whether it may wait"
-    );
+    assert_eq!(machine.asked.get(), asked, "a report asks");
     assert_eq!(machine.interrupts.get(), sent, "a report interrupts");
     assert_eq!(looks(), looked, "a report waits for devices");
     done
@@ -50,13 +31,8 @@ fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
 fn devices_are_waited_for_at_the_end() {
     for policy in [Policy::BASELINE, Policy::ALL] {
         for (global, carried) in [(false, false), (false, true), (true, false), (true, true)] {
-            let hardware = Machine {
-                global,
-                ..Machine::default()
-            };
-            let (machine, engine) = world(hardware, policy);
-            let (shared, other) = (space(engine, 1), space(engine, 2));
-            run_on_both(machine, engine, shared);
+            let (machine, engine, shared) = both_of(Machine::new(global), policy);
+            let other = space(engine, 2);
             let mut batch = without_waiting(machine, || {
                 let mut batch = small(engine, Purpose::Reclaim);
                 batch.changed(other, PAGE, Scope::Leaf);
@@ -71,10 +47,7 @@ fn devices_are_waited_for_at_the_end() {
             assert!(batch.finish().eq([Frame(42)]));
             assert_eq!(machine.busy.get(), 0, "devices were not waited for");
             let told = machine.secondary.take();
-            assert!(
-                told.contains(&Some(1)) && told.contains(&Some(2)),
-                "{told:?}"
-            );
+            assert!(told.contains(&Some(1)) && told.contains(&Some(2)));
             assert_eq!(told.last(), Some(&None));
             // The same holds for a flush in flight.
             batch.changed(other, PAGE, Scope::Leaf);
@@ -94,33 +67,30 @@ fn devices_are_waited_for_at_the_end() {
 fn reports_of_a_space_too_many_do_not_wait() {
     for policy in [Policy::BASELINE, Policy::ALL] {
         for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Migration] {
-            let (machine, engine, space, other) = both_run(policy);
+            let (machine, engine, shared) = both_of(Machine::default(), policy);
+            let other = space(engine, 2);
             let interrupts = || machine.interrupts.get();
             let mut batch = without_waiting(machine, || {
                 let mut batch = small(engine, purpose);
                 batch.changed(other, PAGE, Scope::Leaf);
-                batch.unmapped(space, PAGE, Frame(42));
-                batch.changed_all(space, Scope::Leaf);
+                batch.unmapped(shared, PAGE, Frame(42));
+                batch.changed_all(shared, Scope::Leaf);
                 batch
             });
             assert_eq!(engine.stats().get(Counter::EscalatedBatch), 2);
-            engine.flush_pending(space);
+            engine.flush_pending(shared);
             assert_eq!(interrupts(), 1, "the later observer was not told");
-            engine.flush_pending(space);
+            engine.flush_pending(shared);
             assert_eq!(interrupts(), 1, "a deferred flush is made twice");
-            without_waiting(machine, || batch.changed(space, PAGE, Scope::Leaf));
+            without_waiting(machine, || batch.changed(shared, PAGE, Scope::Leaf));
             assert!(batch.finish().eq([Frame(42)]));
             assert_eq!(interrupts(), 2, "nothing was flushed at the end");
-            engine.flush_pending_batches(space);
-            assert_eq!(
-                interrupts(),
-                3,
-                "the deferred flush of the last report is gone without a flush"
-            );
+            engine.flush_pending_batches(shared);
+            assert_eq!(interrupts(), 3, "the last report is forgotten");
             assert!(batch.is_empty());
             // Start it and don't wait.
             batch.changed(other, PAGE, Scope::Leaf);
-            batch.changed(space, PAGE, Scope::Tables);
+            batch.changed(shared, PAGE, Scope::Tables);
             let mut flight = batch.start();
             assert!(!flight.is_done());
             flight.finish().for_each(drop);
@@ -133,7 +103,7 @@ fn reports_of_a_space_too_many_do_not_wait() {
 
 #[test]
 fn more_batches_than_are_counted_do_not_wait() {
-    let (machine, engine, space, _) = both_run(Policy::ALL);
+    let (machine, engine, space) = both_of(Machine::default(), Policy::ALL);
     let mut batches: Vec<_> = without_waiting(machine, || {
         let batch = |_| {
             let mut batch = small(engine, Purpose::Call);
@@ -173,11 +143,10 @@ fn without_s0_each_change_is_flushed() {
         (without_s0, Purpose::Call, 1),
         (Policy::ALL, Purpose::Reclaim, 1),
     ] {
-        let (machine, engine, space, _) = both_run(policy);
+        let (machine, engine, space) = both_of(Machine::default(), policy);
         let mut batch = small(engine, purpose);
         for page in 0..3 {
-            let page = PageRange::base(Page(page), 1);
-            without_waiting(machine, || batch.changed(space, page, Scope::Leaf));
+            without_waiting(machine, || batch.changed(space, one(page), Scope::Leaf));
             batch.unlocked();
         }
         batch.finish().for_each(drop);

@@ -6,12 +6,13 @@ pub mod any;
 pub mod word;
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
-    AddressSpace, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, Hardware,
-    Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
-    Scope, Tag, Tagging,
+    AddressSpace, Batch, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame,
+    Hardware, InPlace, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu,
+    PlaceOf, Policy, Purpose, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -35,7 +36,18 @@ pub struct Machine {
     pub asked: Cell<usize>,
     /// The number of answers reported to a flush in flight.
     pub answers: Cell<usize>,
+    /// Set if the next `may_wait` returns `false`.
     pub forbidden: Cell<bool>,
+    /// The number of turns before the other CPU takes its interrupt.
+    pub deaf_for: Cell<u64>,
+    /// The reports of long waits: the target, the turns, and what is left of `deaf_for`.
+    pub long_waits: RefCell<Vec<(CpuId, u64, u64)>>,
+    /// Set if CPU 1 goes offline at the next report of a long wait.
+    pub goes_at_last: Cell<bool>,
+    /// Set if the hypervisor doesn't run CPU 1, and flushes it before it does.
+    pub preempted: Cell<bool>,
+    /// The states of CPUs, if the machine keeps them.
+    pub places: RefCell<Vec<&'static PerCpu<'static, Machine>>>,
     /// The results of `user_access_allowed` for NMIs right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
     /// The results of `user_access_allowed` for NMIs while a root is loaded.
@@ -170,6 +182,21 @@ unsafe impl Hardware for Machine {
     fn synchronize_text(&self) {
         self.synchronized.borrow_mut().push(self.me.get());
     }
+    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
+        Some(self.places.borrow().get(cpu.index())?.place())
+    }
+    fn flush_on_reentry(&self, target: CpuId) -> bool {
+        target == CpuId(1) && self.preempted.get()
+    }
+    fn waits_long(&self, target: CpuId, turns: u64) {
+        let report = (target, turns, self.deaf_for.get());
+        self.long_waits.borrow_mut().push(report);
+        if self.goes_at_last.take() {
+            self.on(1, || {
+                self.engine.get().expect("an engine").cpu_offline(None)
+            });
+        }
+    }
     fn interrupt(&self, targets: &CpuSet) {
         self.interrupts.set(self.interrupts.get() + 1);
         assert!(
@@ -196,7 +223,9 @@ unsafe impl Hardware for Machine {
             assert_ne!(self.patience.get(), 0, "a wait without end");
         }
         let other = 1 - self.me.get();
-        if self.pending[usize::from(other)].take() {
+        if self.deaf_for.get() > 0 {
+            self.deaf_for.set(self.deaf_for.get() - 1);
+        } else if self.pending[usize::from(other)].take() {
             let me = self.me.replace(other);
             serve(self.engine.get());
             self.me.set(me);
@@ -210,7 +239,7 @@ unsafe impl Hardware for Machine {
     }
     fn may_wait(&self) -> bool {
         self.asked.set(self.asked.get() + 1);
-        !self.forbidden.get()
+        !self.forbidden.take()
     }
 }
 
@@ -250,6 +279,14 @@ impl Machine {
         let invalidated = self.invalidated.borrow();
         invalidated.iter().map(|(cpu, _)| *cpu).collect()
     }
+
+    /// Returns whether a CPU has made such an invalidation since the record was cleared.
+    pub fn flushed(&self, cpu: u16, such: fn(&Invalidate) -> bool) -> bool {
+        let invalidated = self.invalidated.borrow();
+        invalidated
+            .iter()
+            .any(|(by, what)| *by == cpu && such(what))
+    }
 }
 
 pub fn world(machine: Machine, policy: Policy) -> (&'static Machine, E) {
@@ -267,23 +304,29 @@ pub fn world_of(
     let cpus = leak(cpus);
     let ledger: &[_] = Vec::leak((0..entries).map(|_| LedgerEntry::new()).collect());
     let engine = leak(Engine::new(machine, cpus, ledger, policy).expect("a machine that holds"));
-    assert!(machine.engine.set(engine).is_ok());
-    for cpu in [1, 0] {
-        machine.me.set(cpu);
-        engine.cpu_online();
-    }
+    begin(machine, engine);
     (machine, engine)
 }
 
-pub fn space(engine: E, root: u64) -> S {
+/// Brings the CPUs online.
+pub fn begin(machine: &'static Machine, engine: E) {
+    assert!(machine.engine.set(engine).is_ok());
+    for cpu in [1, 0] {
+        machine.on(cpu, || engine.cpu_online());
+    }
+}
+
+pub fn space<H: Hardware>(
+    engine: &'static Engine<'static, H>,
+    root: u64,
+) -> &'static AddressSpace<H> {
     // SAFETY: a root is a number on this machine.
     leak(unsafe { engine.new_space(Frame(root)) })
 }
 
 pub fn run_on_both(machine: &Machine, engine: E, space: S) {
     for cpu in [1, 0] {
-        machine.me.set(cpu);
-        engine.this_cpu().mask_interrupts().switch(None, space);
+        machine.on(cpu, || switch(engine, None, space));
     }
 }
 
@@ -295,9 +338,22 @@ pub fn two(machine: Machine, policy: Policy) -> (&'static Machine, E, [S; 2]) {
 
 /// Makes a machine whose two CPUs run the same space, with everything on.
 pub fn both() -> (&'static Machine, E, S) {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    both_of(Machine::default(), Policy::ALL)
+}
+
+/// Makes a world whose two CPUs run the same space.
+pub fn both_of(machine: Machine, policy: Policy) -> (&'static Machine, E, S) {
+    let (machine, engine) = world(machine, policy);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
+    (machine, engine, x)
+}
+
+/// Makes a machine with everything on, whose CPU 0 alone runs a space.
+pub fn alone() -> (&'static Machine, E, S) {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    switch(engine, None, x);
     (machine, engine, x)
 }
 
@@ -306,7 +362,11 @@ pub fn kernel_space(engine: E, entries: KernelEntries) -> S {
     leak(unsafe { engine.new_kernel_space(Frame(9), entries) })
 }
 
-pub fn switch(engine: E, from: Option<S>, to: S) {
+pub fn switch<H: Hardware>(
+    engine: &Engine<'_, H>,
+    from: Option<&AddressSpace<H>>,
+    to: &AddressSpace<H>,
+) {
     engine.this_cpu().mask_interrupts().switch(from, to);
 }
 
@@ -315,10 +375,19 @@ pub const fn one(page: u64) -> PageRange {
     PageRange::base(Page(page), 1)
 }
 
+/// A page of the kernel.
+pub const KERNEL_PAGE: u64 = 0x7_ffff_f000;
+
+/// Makes a batch with one unmapped page.
+pub fn unmapping(engine: E, purpose: Purpose, space: S, page: u64) -> Batch<'static, S> {
+    let mut batch = engine.batch(purpose);
+    batch.unmapped(space, one(page), Frame(page));
+    batch
+}
+
 /// Unmaps one page in a batch of its own.
 pub fn unmap(engine: E, space: S, page: u64) {
-    let mut batch = engine.batch(Purpose::Call);
-    batch.unmapped(space, one(page), Frame(page));
+    let mut batch = unmapping(engine, Purpose::Call, space, page);
     assert!(batch.finish().eq([Frame(page)]));
 }
 
@@ -326,18 +395,29 @@ pub fn unmap(engine: E, space: S, page: u64) {
 pub fn defer(engine: E, space: S, page: u64) -> DeferredFlush<Machine> {
     let deferred_flush = DeferredFlush::new();
     deferred_flush.begin();
-    let mut batch = engine.batch(Purpose::Lazy);
-    batch.unmapped(space, one(page), Frame(page));
-    match batch.finish_deferred() {
+    match unmapping(engine, Purpose::Lazy, space, page).finish_deferred() {
         Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
         Outcome::Flushed(_) => panic!("there is room in the ledger"),
     }
     deferred_flush
 }
 
-/// Returns the text of a panic.
-pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
+/// A batch with a place for one space: a second space has none.
+pub type Small = Batch<'static, S, InPlace<Frame>, 1>;
+
+pub fn small(engine: E, purpose: Purpose) -> Small {
+    engine.batch_of_spaces(purpose, InPlace::new())
+}
+
+/// Makes CPU 1 take its interrupt.
+pub fn answer(machine: &Machine, engine: E) {
+    assert!(machine.pending[1].take(), "CPU 1 is interrupted");
+    machine.on(1, || serve(Some(&engine)));
+}
+
+/// Returns the text of the call's panic, or `None` if it returns.
+pub fn panic_of(call: impl FnOnce()) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(call)).err()?;
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .expect("a text")
 }
