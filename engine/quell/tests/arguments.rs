@@ -4,8 +4,12 @@
 //! arithmetic counts. The file is long because it contains every call.
 
 use crate::support::any::{self as any_value, entry, scope};
-use crate::support::{E, Machine, S, run_on_both, space, world, world_of};
+use crate::support::{
+    E, Machine, S, both, kernel_space, run_on_both, space, switch, unmapping, world, world_of,
+};
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 use quell::{
     Batch, Break, CpuId, CpuSet, DeferredFlush, Extent, Features, Frame, InPlace, KernelEntries,
     Level, Need, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Scope, Slot, Stamp,
@@ -32,42 +36,6 @@ enum Report {
     Table(PageRange),
     Held,
     Unlocked,
-}
-
-#[derive(Clone, Debug)]
-enum Call {
-    /// Makes this CPU the caller from here on.
-    On(u16),
-    /// Fills and ends a batch. With `true` it has places for one space and one frame.
-    Batch(Purpose, Vec<(usize, Report)>, BatchEnd, bool),
-    /// Retires a space that no CPU runs, and makes another in its place.
-    Retire(usize),
-    /// Switches, with the right `from`, with none, or with a kernel space.
-    SwitchTo(usize, From),
-    EnterLazy,
-    Leave(usize),
-    Resume(usize),
-    Refresh(usize, PageRange),
-    FlushPending(usize),
-    FlushPendingBatches(usize),
-    FlushBeforeRefill(usize),
-    FlushUntil,
-    Reuse,
-    Begin,
-    Defer,
-    Clear,
-    Reinstate,
-    PayAll,
-    CatchUp,
-    Ask,
-    Synchronize,
-    Quiesce,
-    /// Takes the other CPU offline and online again, with its last space or without.
-    HotplugOther(bool),
-    /// Uses a stamp and a deferred flush of another engine.
-    Foreign(bool),
-    /// Changes a range of the kernel while the other CPU runs its program undisturbed.
-    EnterOther(usize, PageRange),
 }
 
 /// The `from` argument of a switch.
@@ -103,88 +71,159 @@ fn report() -> impl Strategy<Value = Report> {
     ]
 }
 
-fn call() -> impl Strategy<Value = Call> {
-    let purpose = prop_oneof![
-        Just(Purpose::Call),
-        Just(Purpose::Reclaim),
-        Just(Purpose::Migration),
-        Just(Purpose::Lazy)
-    ];
-    let way = prop_oneof![
-        Just(BatchEnd::Finish),
-        Just(BatchEnd::Deferred),
-        Just(BatchEnd::Drop),
-        Just(BatchEnd::Start),
-        Just(BatchEnd::Poll),
-        Just(BatchEnd::List),
-        any::<bool>().prop_map(BatchEnd::Forget)
-    ];
-    let from =
-        prop_oneof![3 => Just(From::Loaded), 1 => Just(From::Nothing), 1 => Just(From::Kernel)];
-    let reports = proptest::collection::vec((0..SPACES, report()), 0..30);
-    let of = 0..SPACES;
-    prop_oneof![
-        2 => (0..2u16).prop_map(Call::On),
-        9 => (purpose, reports, way, any::<bool>())
-            .prop_map(|(purpose, reports, way, small)| Call::Batch(purpose, reports, way, small)),
-        1 => (0..USER).prop_map(Call::Retire),
-        3 => (0..USER, from).prop_map(|(to, from)| Call::SwitchTo(to, from)),
-        1 => Just(Call::EnterLazy),
-        1 => of.clone().prop_map(Call::Leave),
-        1 => of.clone().prop_map(Call::Resume),
-        1 => (of.clone(), range()).prop_map(|(space, range)| Call::Refresh(space, range)),
-        1 => of.clone().prop_map(Call::FlushPending),
-        1 => of.clone().prop_map(Call::FlushPendingBatches),
-        1 => of.prop_map(Call::FlushBeforeRefill),
-        1 => Just(Call::FlushUntil),
-        1 => Just(Call::Reuse),
-        1 => Just(Call::Begin),
-        1 => Just(Call::Defer),
-        1 => Just(Call::Clear),
-        1 => Just(Call::Reinstate),
-        1 => Just(Call::PayAll),
-        1 => Just(Call::CatchUp),
-        1 => Just(Call::Ask),
-        1 => Just(Call::Synchronize),
-        1 => Just(Call::Quiesce),
-        1 => any::<bool>().prop_map(Call::HotplugOther),
-        1 => any::<bool>().prop_map(Call::Foreign),
-        1 => (USER..SPACES, range()).prop_map(|(space, range)| Call::EnterOther(space, range)),
-    ]
+/// The arguments of a call. Each call uses some of them.
+#[derive(Clone, Debug)]
+struct Arguments {
+    purpose: Purpose,
+    reports: Vec<(usize, Report)>,
+    end: BatchEnd,
+    from: From,
+    /// A user space, and any space.
+    user: usize,
+    space: usize,
+    range: PageRange,
+    flag: bool,
 }
 
-/// Yields any policy: each mechanism and each of its parts on or off.
-fn policy() -> impl Strategy<Value = Policy> {
-    let tags = prop_oneof![
-        Just(TagPolicy::Off),
-        any::<u16>().prop_map(TagPolicy::Slots),
-        Just(TagPolicy::All)
-    ];
-    (any::<[bool; 6]>(), proptest::option::of(number()), tags).prop_map(
-        |(
-            [
-                batch,
-                extents,
-                lazy_unmap,
-                concurrent,
-                asynchronous,
-                inline_requests,
-            ],
-            cap_bytes,
-            tags,
-        )| {
-            Policy {
-                batch,
-                extents,
-                cap_bytes,
-                tags,
-                lazy_unmap,
-                concurrent,
-                asynchronous,
-                inline_requests,
-            }
-        },
-    )
+prop_compose! {
+    fn arguments(most_reports: usize)(
+        purpose in select(&[Purpose::Call, Purpose::Reclaim, Purpose::Migration, Purpose::Lazy][..]),
+        reports in vec((0..SPACES, report()), 0..=most_reports),
+        end in prop_oneof![
+            select(&[BatchEnd::Finish, BatchEnd::Deferred, BatchEnd::Drop][..]),
+            select(&[BatchEnd::Start, BatchEnd::Poll, BatchEnd::List][..]),
+            any::<bool>().prop_map(BatchEnd::Forget),
+        ],
+        from in prop_oneof![3 => Just(From::Loaded), 1 => Just(From::Nothing), 1 => Just(From::Kernel)],
+        user in 0..USER,
+        space in 0..SPACES,
+        range in range(),
+        flag in any::<bool>(),
+    ) -> Arguments {
+        Arguments { purpose, reports, end, from, user, space, range, flag }
+    }
+}
+
+/// Yields a number of [`CALLS`], and arguments. Batches and switches come more often.
+fn call() -> impl Strategy<Value = (usize, Arguments)> {
+    let others = prop_oneof![3 => Just(1), 25 => 2..CALLS.len()];
+    prop_oneof![9 => (Just(0), arguments(30)), 28 => (others, arguments(0))]
+}
+
+type Call = fn(&mut World, Arguments);
+
+/// Every call of the engine on a CPU.
+const CALLS: &[Call] = &[
+    // Fills and ends a batch. If the flag is set, it has places for one space and one frame.
+    |world, with| match with.flag {
+        true => world.batch::<1, 1>(with.purpose, &with.reports, with.end),
+        false => world.batch::<8, 64>(with.purpose, &with.reports, with.end),
+    },
+    // Switches, with the right `from`, with none, or with a kernel space.
+    |world, with| {
+        let (me, to) = (world.me(), world.spaces[with.user]);
+        let from = match with.from {
+            From::Loaded => Some(world.loaded[me]),
+            From::Nothing => None,
+            From::Kernel => Some(world.spaces[USER]),
+        };
+        switch(world.engine, from, to);
+        world.loaded[me] = to;
+    },
+    // Makes a CPU the caller from here on.
+    |world, with| world.machine.me.set(with.flag.into()),
+    // Retires a space that no CPU runs, and makes another in its place.
+    |world, with| {
+        let dying = world.spaces[with.user];
+        if world.loaded.iter().all(|loaded| loaded.id() != dying.id()) {
+            world.engine.retire(dying);
+            world.spaces[with.user] = space(world.engine, with.user as u64);
+        }
+    },
+    |world, _| world.engine.this_cpu().enter_lazy(),
+    |world, with| world.engine.this_cpu().leave(world.spaces[with.space]),
+    |world, with| _ = world.engine.this_cpu().resume(world.spaces[with.space]),
+    |world, with| (world.engine.this_cpu()).refresh(world.spaces[with.space], with.range),
+    |world, with| world.engine.flush_pending(world.spaces[with.space]),
+    |world, with| (world.engine).flush_pending_batches(world.spaces[with.space]),
+    |world, with| {
+        let space = world.spaces[with.space];
+        world
+            .engine
+            .flush_before_refill(&world.deferred_flush, space);
+    },
+    |world, _| {
+        if let Some(stamp) = world.stamp {
+            world.engine.flush_until(stamp);
+        }
+    },
+    |world, _| _ = world.engine.flush_before_reuse(&world.deferred_flush),
+    |world, _| world.deferred_flush.begin(),
+    |world, _| {
+        if let Some(stamp) = world.stamp {
+            world.deferred_flush.defer(stamp);
+        }
+    },
+    |world, _| world.deferred_flush.clear(),
+    |world, _| _ = world.deferred_flush.reinstate(world.engine),
+    |world, _| world.engine.flush_deferred(),
+    |world, _| world.engine.this_cpu().catch_up(),
+    |world, _| {
+        let (engine, cpu) = (world.engine, world.engine.this_cpu());
+        cpu.poll();
+        cpu.mask_interrupts().on_interrupt();
+        let _ = (cpu.user_access_allowed(), cpu.is_detached());
+        let _ = cpu.runs(world.loaded[world.me()]);
+        let _ = (engine.has_deferred(), world.deferred_flush.is_clear());
+        let _ = engine.is_flushed(&world.deferred_flush);
+        let _ = (engine.stats(), engine.cpu_stats(CpuId(1)));
+    },
+    |world, _| world.engine.this_cpu().synchronize_text(),
+    |world, _| world.engine.this_cpu().quiesce(),
+    // Takes the other CPU offline and online again, with its last space or without.
+    |world, with| {
+        let last = world.loaded[1 - world.me()];
+        world.on_other(|world| {
+            world.engine.cpu_offline(with.flag.then_some(last));
+            world.engine.cpu_online();
+        });
+    },
+    // Uses a stamp and a deferred flush of another engine.
+    |world, with| {
+        let (stamp, deferred_flush) = &world.foreign;
+        world.engine.flush_until(*stamp);
+        (world.engine).flush_before_refill(deferred_flush, world.spaces[0]);
+        let _ = world.engine.is_flushed(deferred_flush);
+        if with.flag {
+            let _ = world.engine.flush_before_reuse(deferred_flush);
+        }
+    },
+    // Changes a range of the kernel while the other CPU runs its program undisturbed.
+    |world, with| {
+        // SAFETY: nothing is accessed on this machine.
+        world.on_other(|world| unsafe { world.engine.this_cpu().enter_user() });
+        let kernel = USER + usize::from(with.flag);
+        let reports = [(kernel, Report::Changed(with.range, Scope::Leaf))];
+        world.batch::<2, 0>(Purpose::Call, &reports, BatchEnd::Finish);
+        world.on_other(|world| world.engine.this_cpu().enter_kernel());
+    },
+];
+
+prop_compose! {
+    /// Yields any policy: each mechanism and each of its parts on or off.
+    fn policy()(
+        [batch, extents, lazy_unmap, concurrent, asynchronous, inline_requests] in any::<[bool; 6]>(),
+        cap_bytes in proptest::option::of(number()),
+        tags in prop_oneof![
+            Just(TagPolicy::Off),
+            any::<u16>().prop_map(TagPolicy::Slots),
+            Just(TagPolicy::All),
+        ],
+    ) -> Policy {
+        Policy {
+            batch, extents, cap_bytes, tags, lazy_unmap, concurrent, asynchronous, inline_requests,
+        }
+    }
 }
 
 /// More spaces than a batch has places for, and two kernel spaces.
@@ -220,17 +259,14 @@ fn kind() -> impl Strategy<Value = Kind> {
 
 /// Makes a stamp that no ledger here returns, and a frame whose flush is deferred as of it.
 fn foreign() -> (Stamp, DeferredFlush<Machine>) {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let x = space(engine, 1);
-    run_on_both(machine, engine, x);
-    let mut batch: Batch<'_, S> = engine.batch(Purpose::Lazy);
-    let stamps = (0..50).filter_map(|_| {
-        batch.changed(x, PageRange::base(Page(1), 1), Scope::Leaf);
-        match batch.finish_deferred() {
-            Outcome::Deferred(deferred) => Some(deferred.stamp()),
-            Outcome::Flushed(_) => None,
-        }
-    });
+    let (_, engine, x) = both();
+    let stamps =
+        (0..50).filter_map(
+            |_| match unmapping(engine, Purpose::Lazy, x, 1).finish_deferred() {
+                Outcome::Deferred(deferred) => Some(deferred.stamp()),
+                Outcome::Flushed(_) => None,
+            },
+        );
     let stamp = stamps.last().expect("a ledger");
     let deferred_flush = DeferredFlush::new();
     deferred_flush.defer(stamp);
@@ -252,12 +288,8 @@ impl World {
         });
         let (machine, engine) = world_of(hardware, policy, cpus, entries);
         let mut spaces: Vec<S> = (0..USER as u64).map(|root| space(engine, root)).collect();
-        spaces.extend(
-            [KernelEntries::Global, KernelEntries::Tagged].map(|entries| {
-                // SAFETY: a root is a number on this machine.
-                crate::support::leak(unsafe { engine.new_kernel_space(Frame(99), entries) })
-            }),
-        );
+        let kinds = [KernelEntries::Global, KernelEntries::Tagged];
+        spaces.extend(kinds.map(|entries| kernel_space(engine, entries)));
         run_on_both(machine, engine, spaces[0]);
         World {
             machine,
@@ -314,104 +346,17 @@ impl World {
         }
     }
 
-    fn call(&mut self, call: &Call) {
-        let engine = self.engine;
-        let me = usize::from(self.machine.me.get());
-        match call {
-            Call::On(cpu) => self.machine.me.set(*cpu),
-            Call::Batch(purpose, reports, way, false) => {
-                self.batch::<8, 64>(*purpose, reports, *way);
-            }
-            Call::Batch(purpose, reports, way, true) => {
-                self.batch::<1, 1>(*purpose, reports, *way);
-            }
-            Call::Retire(of) => {
-                if self
-                    .loaded
-                    .iter()
-                    .all(|loaded| loaded.id() != self.spaces[*of].id())
-                {
-                    engine.retire(self.spaces[*of]);
-                    self.spaces[*of] = space(engine, *of as u64);
-                }
-            }
-            Call::SwitchTo(to, from) => {
-                let from = match from {
-                    From::Loaded => Some(self.loaded[me]),
-                    From::Nothing => None,
-                    From::Kernel => Some(self.spaces[USER]),
-                };
-                engine
-                    .this_cpu()
-                    .mask_interrupts()
-                    .switch(from, self.spaces[*to]);
-                self.loaded[me] = self.spaces[*to];
-            }
-            Call::EnterLazy => engine.this_cpu().enter_lazy(),
-            Call::Leave(space) => engine.this_cpu().leave(self.spaces[*space]),
-            Call::Resume(space) => _ = engine.this_cpu().resume(self.spaces[*space]),
-            Call::Refresh(space, range) => engine.this_cpu().refresh(self.spaces[*space], *range),
-            Call::FlushPending(space) => engine.flush_pending(self.spaces[*space]),
-            Call::FlushPendingBatches(space) => engine.flush_pending_batches(self.spaces[*space]),
-            Call::FlushBeforeRefill(space) => {
-                engine.flush_before_refill(&self.deferred_flush, self.spaces[*space])
-            }
-            Call::FlushUntil => self
-                .stamp
-                .into_iter()
-                .for_each(|stamp| engine.flush_until(stamp)),
-            Call::Reuse => _ = engine.flush_before_reuse(&self.deferred_flush),
-            Call::Begin => self.deferred_flush.begin(),
-            Call::Defer => self
-                .stamp
-                .into_iter()
-                .for_each(|stamp| self.deferred_flush.defer(stamp)),
-            Call::Clear => self.deferred_flush.clear(),
-            Call::Reinstate => _ = self.deferred_flush.reinstate(engine),
-            Call::PayAll => engine.flush_deferred(),
-            Call::CatchUp => engine.this_cpu().catch_up(),
-            Call::Ask => {
-                engine.this_cpu().poll();
-                engine.this_cpu().mask_interrupts().on_interrupt();
-                let answers = [
-                    engine.this_cpu().user_access_allowed(),
-                    engine.this_cpu().is_detached(),
-                    engine.has_deferred(),
-                    engine.is_flushed(&self.deferred_flush),
-                    self.deferred_flush.is_clear(),
-                    engine.this_cpu().runs(self.loaded[me]),
-                ];
-                let _ = (answers, engine.stats(), engine.cpu_stats(CpuId(1)));
-            }
-            Call::Synchronize => engine.this_cpu().synchronize_text(),
-            Call::Quiesce => engine.this_cpu().quiesce(),
-            Call::HotplugOther(says) => {
-                self.machine.me.set(1 - me as u16);
-                engine.cpu_offline(says.then_some(self.loaded[1 - me]));
-                engine.cpu_online();
-                self.machine.me.set(me as u16);
-            }
-            Call::Foreign(reuses) => {
-                let (stamp, deferred_flush) = &self.foreign;
-                engine.flush_until(*stamp);
-                engine.flush_before_refill(deferred_flush, self.spaces[0]);
-                let _ = (
-                    engine.is_flushed(deferred_flush),
-                    reuses.then(|| engine.flush_before_reuse(deferred_flush)),
-                );
-            }
-            Call::EnterOther(space, range) => {
-                self.machine.me.set(1 - me as u16);
-                // SAFETY: nothing is accessed on this machine.
-                unsafe { engine.this_cpu().enter_user() };
-                self.machine.me.set(me as u16);
-                let reports = [(*space, Report::Changed(*range, Scope::Leaf))];
-                self.batch::<2, 0>(Purpose::Call, &reports, BatchEnd::Finish);
-                self.machine.me.set(1 - me as u16);
-                engine.this_cpu().enter_kernel();
-                self.machine.me.set(me as u16);
-            }
-        }
+    /// Returns the number of the calling CPU.
+    fn me(&self) -> usize {
+        self.machine.me.get().into()
+    }
+
+    /// Runs a call on the other CPU.
+    fn on_other(&mut self, call: impl FnOnce(&mut World)) {
+        let me = self.machine.me.get();
+        self.machine.me.set(1 - me);
+        call(self);
+        self.machine.me.set(me);
     }
 }
 
@@ -419,10 +364,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_call_panics(kind in kind(), policy in policy(), calls in proptest::collection::vec(call(), 1..40)) {
+    fn no_call_panics(kind in kind(), policy in policy(), calls in vec(call(), 1..40)) {
         let mut world = World::new(kind, policy);
-        for call in &calls {
-            world.call(call);
+        for (call, arguments) in calls {
+            CALLS[call](&mut world, arguments);
         }
     }
 
