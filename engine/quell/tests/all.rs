@@ -12,7 +12,6 @@ mod duties;
 mod embedding;
 mod flight;
 mod idle;
-mod mixed;
 mod reports;
 mod sketches;
 mod support;

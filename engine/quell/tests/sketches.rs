@@ -24,18 +24,25 @@
 //! * A device that walks the tables of programs (an IOMMU with shared virtual addresses) and has a TLB of its own:
 //!   invalidations enter its queue, in order, and a position in the queue covers everything before it.
 //! * A kernel that has room for one mechanism.
+//! * Two ways to flush on one machine (Linux's use of INVLPGB): a process on few CPUs has per-CPU tags, and its flushes
+//!   interrupt; a process on many CPUs has a system-wide tag, and its flushes are broadcast. Two engines over the
+//!   machine divide its tags between them, and a process has a space in each. It changes over while it runs: from then
+//!   on CPUs load its second space, and every change is reported to both engines. Once the first space is loaded
+//!   nowhere, it's retired and gets no more reports. A CPU that leaves one engine's space for one of the other engine
+//!   calls [`Cpu::leave`](quell::Cpu::leave) of the first and then `switch` of the second, with interrupts masked from
+//!   before until after. The interrupt handler calls both engines.
 //!
-//! Broadcasts for some spaces and per-CPU tags for the others (Linux's use of INVLPGB) are two engines over one
-//! machine: see `mixed.rs`. [`Features::check`] refuses broadcasts that *name* a per-CPU tag: on each CPU they'd reach
-//! another space.
+//! [`Features::check`] refuses broadcasts that *name* a per-CPU tag: on each CPU they'd reach another space.
 
+use crate::support::{leak, space, switch};
 use quell::{
-    Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, LedgerEntry,
-    Mechanism, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Tag, Tagging, Unsupported,
+    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
+    LedgerEntry, Mechanism, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging,
+    Unsupported,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::sync::OnceLock;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const CPUS: usize = 2;
@@ -53,6 +60,8 @@ struct Kind {
     combines: bool,
     /// The number of pages that may be one entry, found only by its first page.
     block: u64,
+    /// The machine's tag for the engine's tag 0, which is another engine's highest tag.
+    tag_0: u16,
     /// Returns the number of operations for an invalidation.
     operations: fn(Invalidate) -> u64,
 }
@@ -67,6 +76,7 @@ const ARM_LOCAL: Kind = Kind {
     reaches_every_tag: false,
     combines: false,
     block: 1,
+    tag_0: 0,
     // A range is one operation, too.
     operations: |_| 1,
 };
@@ -157,14 +167,40 @@ const CONTIGUOUS: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// One thread runs each CPU in turn: a target takes its interrupt, or its hardware reads its table, while the initiator
-/// waits.
+/// Six tags of each CPU's own.
+const SIX_TAGS: Kind = Kind {
+    features: Features {
+        tagging: Tagging::PerCpu { count: 6 },
+        ..ARM_LOCAL.features
+    },
+    ..ARM_LOCAL
+};
+
+/// System-wide tags on the same machine, behind those six.
+const BEHIND_SIX_TAGS: Kind = Kind {
+    features: Features {
+        tagging: Tagging::Global { bits: 11 },
+        ..REMOTE_ACTIONS.features
+    },
+    tag_0: 6,
+    ..REMOTE_ACTIONS
+};
+
+/// A machine as an engine sees it. One thread runs each CPU in turn: a target takes its interrupt, or its hardware reads
+/// its table, while the initiator waits.
 ///
 /// `DEVICE`: a device also walks the tables, and caches entries. `BATCHES`: the kernel has room only for batches.
 struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
     kind: Kind,
+    shared: &'static Shared<DEVICE, BATCHES>,
+}
+
+/// The machine below all engines.
+#[derive(Default)]
+struct Shared<const DEVICE: bool, const BATCHES: bool> {
     me: Cell<usize>,
-    root: [Cell<Option<(Frame, Tag)>>; CPUS],
+    /// The tag of the loaded root.
+    root: [Cell<Option<Tag>>; CPUS],
     tlb: [RefCell<HashSet<(Tag, Page)>>; CPUS],
     /// The tags under which a CPU has combined entries of two stages.
     combined: [RefCell<HashSet<Tag>>; CPUS],
@@ -172,6 +208,7 @@ struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
     /// The actions that each CPU's hardware has yet to carry out.
     actions: [RefCell<Vec<Invalidate>>; CPUS],
     operations: Cell<u64>,
+    interrupts: Cell<u64>,
     /// The number of calls of `may_wait`.
     asked: Cell<u32>,
     /// The pages that the device may hold, by root.
@@ -179,7 +216,15 @@ struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
     /// The invalidations in the device's queue. `carried_out` counts those that it has made.
     queue: RefCell<Vec<(Frame, Option<PageRange>)>>,
     carried_out: Cell<usize>,
-    engine: OnceLock<&'static Engine<'static, Self>>,
+    engines: RefCell<Vec<&'static Engine<'static, Machine<DEVICE, BATCHES>>>>,
+}
+
+impl<const DEVICE: bool, const BATCHES: bool> Deref for Machine<DEVICE, BATCHES> {
+    type Target = Shared<DEVICE, BATCHES>;
+
+    fn deref(&self) -> &Self::Target {
+        self.shared
+    }
 }
 
 // SAFETY: each test has one thread, and a machine of its own.
@@ -215,11 +260,11 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
         }
     }
 
-    /// Returns the tag that entries of a CPU have in the TLB.
+    /// Returns the machine's tag for an engine's tag.
     fn name(&self, cpu: usize, tag: Tag) -> Tag {
         match self.root[cpu].get() {
-            Some((root, _)) if self.kind.tagged_by_root => Tag(root.0 as u16),
-            _ => tag,
+            Some(loaded) if self.kind.tagged_by_root => loaded,
+            _ => Tag(tag.0 + self.kind.tag_0),
         }
     }
 
@@ -233,11 +278,9 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
     /// Uses a page, as a program on this CPU.
     fn touch(&self, page: Page) {
         let me = self.me.get();
-        let (_, tag) = self.root[me].get().expect("a root");
+        let tag = self.root[me].get().expect("a root");
         let first = Page(page.0 / self.kind.block * self.kind.block);
-        self.tlb[me]
-            .borrow_mut()
-            .insert((self.name(me, tag), first));
+        self.tlb[me].borrow_mut().insert((tag, first));
         self.combined[me].borrow_mut().insert(tag);
     }
 
@@ -287,7 +330,9 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
         self.drop_from(self.me.get(), what);
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
-        self.root[self.me.get()].set(Some((root, tag)));
+        let by_root = self.kind.tagged_by_root.then_some(Tag(root.0 as u16));
+        let tag_here = by_root.unwrap_or(Tag(tag.0 + self.kind.tag_0));
+        self.root[self.me.get()].set(Some(tag_here));
         if !keep && !self.kind.reaches_every_tag {
             self.drop_from(self.me.get(), Invalidate::Tag(tag));
         }
@@ -295,7 +340,7 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
     fn unload_root(&self) {
         self.root[self.me.get()].set(None);
     }
-    fn start_secondary(&self, root: Frame, range: Option<PageRange>, _scope: quell::Scope) {
+    fn start_secondary(&self, root: Frame, range: Option<PageRange>, _scope: Scope) {
         self.queue.borrow_mut().push((root, range));
     }
     fn mark_secondary(&self) -> u64 {
@@ -314,9 +359,10 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
         self.carried_out.get() as u64 >= mark
     }
     fn interrupt(&self, targets: &CpuSet) {
-        targets
-            .iter()
-            .for_each(|target| self.pending[target.index()].set(true));
+        for target in targets.iter() {
+            self.interrupts.set(self.interrupts.get() + 1);
+            self.pending[target.index()].set(true);
+        }
     }
     fn mask_interrupts(&self) -> bool {
         false
@@ -327,35 +373,21 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
         true
     }
     fn relax(&self) {
-        let engine = self.engine.get().expect("an engine");
         for cpu in (0..CPUS).filter(|&cpu| self.pending[cpu].take()) {
-            self.on(cpu, || engine.this_cpu().mask_interrupts().on_interrupt());
+            self.on(cpu, || {
+                for engine in self.engines.borrow().iter() {
+                    engine.this_cpu().mask_interrupts().on_interrupt();
+                }
+            });
         }
     }
-}
-
-fn leak<T>(value: T) -> &'static T {
-    Box::leak(Box::new(value))
 }
 
 fn machine<const DEVICE: bool, const BATCHES: bool>(
     kind: Kind,
 ) -> &'static Machine<DEVICE, BATCHES> {
-    leak(Machine {
-        kind,
-        me: Cell::new(0),
-        root: Default::default(),
-        tlb: Default::default(),
-        combined: Default::default(),
-        pending: Default::default(),
-        actions: Default::default(),
-        operations: Cell::new(0),
-        asked: Cell::new(0),
-        device: RefCell::default(),
-        queue: RefCell::default(),
-        carried_out: Cell::new(0),
-        engine: OnceLock::new(),
-    })
+    let shared = leak(Shared::default());
+    leak(Machine { kind, shared })
 }
 
 fn engine<const DEVICE: bool, const BATCHES: bool>(
@@ -365,136 +397,106 @@ fn engine<const DEVICE: bool, const BATCHES: bool>(
     let cpus = leak([(); CPUS].map(|()| PerCpu::new()));
     let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
     let engine = leak(Engine::new(machine, cpus, ledger, policy)?);
-    assert!(machine.engine.set(engine).is_ok());
+    machine.engines.borrow_mut().push(engine);
     Ok(engine)
+}
+
+/// Flushes a range in a batch.
+fn flush<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>, range: PageRange) {
+    let mut batch = engine.batch(Purpose::Call);
+    batch.hold(Frame(7));
+    batch.changed(space, range, Scope::Leaf);
+    assert!(batch.finish().eq([Frame(7)]));
 }
 
 /// Unmaps `pages` pages, and returns the number of operations for them.
 ///
 /// One CPU runs their space, and another keeps it under a tag that isn't loaded.
-fn unmaps(kind: Kind, pages: u64) -> u64 {
-    unmaps_on(machine::<false, false>(kind), pages)
-}
-
-/// Unmaps pages like [`unmaps`], on any type of machine.
-fn unmaps_on<const DEVICE: bool, const BATCHES: bool>(
+fn unmaps<const DEVICE: bool, const BATCHES: bool>(
     machine: &'static Machine<DEVICE, BATCHES>,
     pages: u64,
 ) -> u64 {
     let engine = engine(machine, Machine::<DEVICE, BATCHES>::MAY).expect("an engine");
-    // SAFETY: this machine walks no tables.
-    let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
+    let [one, other] = [1, 2].map(|root| space(engine, root));
     for cpu in [1, 0] {
         machine.on(cpu, || {
             engine.cpu_online();
-            engine.this_cpu().mask_interrupts().switch(None, one);
+            switch(engine, None, one);
             (0..=pages).for_each(|page| machine.touch(Page(page)));
         });
     }
-    machine.on(1, || {
-        engine.this_cpu().mask_interrupts().switch(Some(one), other)
-    });
+    machine.on(1, || switch(engine, Some(one), other));
     let before = machine.operations.get();
-    let mut batch = engine.batch(Purpose::Call);
-    batch.hold(Frame(7));
-    batch.changed(one, PageRange::base(Page(0), pages), quell::Scope::Leaf);
-    assert!(batch.finish().eq([Frame(7)]));
+    flush(engine, one, PageRange::base(Page(0), pages));
     let operations = machine.operations.get() - before;
     // A machine with only whole flushes also loses the page after the range.
     let whole = machine.kind.features.full_above == 0;
     assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(pages)) != whole);
     assert!(!machine.kind.combines || machine.combined.iter().all(|tags| tags.borrow().is_empty()));
-    machine.on(1, || {
-        engine.this_cpu().mask_interrupts().switch(Some(other), one)
-    });
+    machine.on(1, || switch(engine, Some(other), one));
     assert!(!machine.holds(1, Page(0)), "loaded with what it had");
     // Then unmap a block while both run the space.
     machine.on(1, || machine.touch(Page(pages)));
-    let mut batch = engine.batch::<_, Frame>(Purpose::Call);
-    batch.changed(
-        one,
-        PageRange::base(Page(pages), machine.kind.block),
-        quell::Scope::Leaf,
-    );
-    batch.finish().for_each(drop);
+    let block = PageRange::base(Page(pages), machine.kind.block);
+    flush(engine, one, block);
     assert!((0..CPUS).all(|cpu| !machine.holds(cpu, Page(pages))));
     operations
 }
 
+/// Each machine, a number of pages, and the operations that unmapping them takes. Broadcasts count on each CPU.
 #[test]
-fn an_arm_without_broadcasts_lends_each_cpu_its_tags() {
-    assert_eq!(unmaps(ARM_LOCAL, 8), 1);
-}
-
-#[test]
-fn a_riscv_without_broadcasts_lends_each_hart_its_asids() {
-    assert_eq!(unmaps(RISCV_EVERYWHERE, 8), 8);
-}
-
-#[test]
-fn remote_actions_are_broadcasts() {
-    // Counted on each CPU.
-    assert_eq!(unmaps(REMOTE_ACTIONS, 8), CPUS as u64);
+fn machines_to_come_flush_what_they_must() {
+    const EACH: u64 = CPUS as u64;
+    for (name, kind, pages, operations) in [
+        ("Arm without broadcasts", ARM_LOCAL, 8, 1),
+        ("RISC-V without broadcasts", RISCV_EVERYWHERE, 8, 8),
+        ("remote actions", REMOTE_ACTIONS, 8, EACH),
+        ("broadcasts by address", BROADCAST_BY_ADDRESS, 8, EACH),
+        ("flushes by hypercall", HYPERCALLS, 400, EACH),
+        ("a second stage", SECOND_STAGE, 8, 1),
+        // The pages, and then what was combined.
+        ("a second stage by VMID", SECOND_STAGE_BY_VMID, 8, EACH * 9),
+        // A block that is taken apart is reported whole.
+        ("contiguous entries", CONTIGUOUS, 16, 1),
+    ] {
+        assert_eq!(
+            unmaps(machine::<false, false>(kind), pages),
+            operations,
+            "{name}"
+        );
+    }
 }
 
 #[test]
 fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
-    assert_eq!(unmaps(BROADCAST_BY_ADDRESS, 8), CPUS as u64);
-
     let machine = machine::<false, false>(BROADCAST_BY_ADDRESS);
     let engine = engine(machine, Policy::ALL).expect("an engine");
-    // SAFETY: this machine walks no tables.
-    let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
+    let [one, other] = [1, 2].map(|root| space(engine, root));
     engine.cpu_online();
-    engine.this_cpu().mask_interrupts().switch(None, one);
+    switch(engine, None, one);
     machine.touch(Page(0));
     machine.touch(Page(1));
-    engine.this_cpu().mask_interrupts().switch(Some(one), other);
+    switch(engine, Some(one), other);
     // No CPU has the space loaded, and none compares generations later, so only the broadcast reaches its entries.
-    let mut batch = engine.batch::<_, Frame>(Purpose::Call);
-    batch.changed(one, PageRange::base(Page(0), 1), quell::Scope::Leaf);
-    batch.finish().for_each(drop);
-    engine.this_cpu().mask_interrupts().switch(Some(other), one);
+    flush(engine, one, PageRange::base(Page(0), 1));
+    switch(engine, Some(other), one);
     let finds = |page| machine.tlb[0].borrow().contains(&(Tag(1), page));
     assert!(!finds(Page(0)) && finds(Page(1)), "kept but for what went");
     // Another space may use the root next, so no entry of a retired one may stay.
-    engine.this_cpu().mask_interrupts().switch(Some(one), other);
+    switch(engine, Some(one), other);
     engine.retire(one);
     assert!(!finds(Page(1)));
 }
 
 #[test]
-fn a_hypervisor_that_flushes_when_it_is_called_is_a_broadcast() {
-    // Counted on each CPU.
-    assert_eq!(unmaps(HYPERCALLS, 400), CPUS as u64);
-}
-
-#[test]
-fn a_second_stage_loses_all_of_a_root_at_once() {
-    assert_eq!(unmaps(SECOND_STAGE, 8), 1);
-}
-
-#[test]
-fn a_second_stage_by_vmid_loses_pages_and_what_was_combined() {
-    // Counted on each CPU.
-    assert_eq!(unmaps(SECOND_STAGE_BY_VMID, 8), CPUS as u64 * 9);
-}
-
-#[test]
-fn a_block_that_is_taken_apart_is_reported_whole() {
-    assert_eq!(unmaps(CONTIGUOUS, 16), 1);
-}
-
-#[test]
 fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
-    assert_eq!(unmaps_on(machine::<true, false>(ARM_LOCAL), 8), 1);
+    assert_eq!(unmaps(machine::<true, false>(ARM_LOCAL), 8), 1);
 
     let machine = machine::<true, false>(ARM_LOCAL);
     let engine = engine(machine, Policy::ALL).expect("an engine");
-    // SAFETY: this machine walks no tables.
-    let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
+    let [one, other] = [1, 2].map(|root| space(engine, root));
     engine.cpu_online();
-    engine.this_cpu().mask_interrupts().switch(None, one);
+    switch(engine, None, one);
     let pages = || (0..9).flat_map(|page| [(Frame(1), Page(page)), (Frame(2), Page(page))]);
     machine.device.borrow_mut().extend(pages());
     let unmap = |space, page, purpose| {
@@ -517,7 +519,7 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
     assert!(!machine.device.borrow().contains(&(Frame(1), Page(4))));
     // A started flush is over when the device is done, too.
     let mut batch = unmap(one, 5, Purpose::Call);
-    batch.changed(other, PageRange::base(Page(5), 1), quell::Scope::Leaf);
+    batch.changed(other, PageRange::base(Page(5), 1), Scope::Leaf);
     let mut flight = batch.start();
     assert!(!flight.is_done(), "of two commands one was carried out");
     assert!(flight.is_done());
@@ -532,10 +534,9 @@ fn what_is_deferred_waits_for_devices_alone() {
     fn asked<const DEVICE: bool>() -> u32 {
         let machine = machine::<DEVICE, false>(ARM_LOCAL);
         let engine = engine(machine, Policy::ALL).expect("an engine");
-        // SAFETY: this machine walks no tables.
-        let space = leak(unsafe { engine.new_space(Frame(1)) });
+        let space = space(engine, 1);
         engine.cpu_online();
-        engine.this_cpu().mask_interrupts().switch(None, space);
+        switch(engine, None, space);
         let mut batch = engine.batch(Purpose::Lazy);
         batch.unmapped(space, PageRange::base(Page(4), 1), Frame(7));
         machine.asked.set(0);
@@ -547,7 +548,7 @@ fn what_is_deferred_waits_for_devices_alone() {
 
 #[test]
 fn a_kernel_has_what_it_has_room_for() {
-    assert_eq!(unmaps_on(machine::<false, true>(RISCV_EVERYWHERE), 8), 8);
+    assert_eq!(unmaps(machine::<false, true>(RISCV_EVERYWHERE), 8), 8);
     let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::ALL).err();
     let mechanism = Mechanism::Extents;
     assert_eq!(refused, Some(Unsupported::LeftOut { mechanism }));
@@ -560,13 +561,85 @@ fn a_kernel_has_what_it_has_room_for() {
     // Without S3 no flush is deferred.
     let machine = machine::<false, true>(RISCV_EVERYWHERE);
     let engine = engine(machine, Machine::<false, true>::MAY).expect("an engine");
-    // SAFETY: this machine walks no tables.
-    let space = leak(unsafe { engine.new_space(Frame(1)) });
+    let space = space(engine, 1);
     engine.cpu_online();
-    engine.this_cpu().mask_interrupts().switch(None, space);
+    switch(engine, None, space);
     machine.touch(Page(0));
     let mut batch = engine.batch::<_, Frame>(Purpose::Lazy);
-    batch.changed(space, PageRange::base(Page(0), 1), quell::Scope::Leaf);
+    batch.changed(space, PageRange::base(Page(0), 1), Scope::Leaf);
     assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
     assert!(!machine.holds(0, Page(0)) && !engine.has_deferred());
+}
+
+#[test]
+fn a_process_changes_over_to_broadcasts_while_it_runs() {
+    let below = machine::<false, false>(SIX_TAGS);
+    let shared = below.shared;
+    let kind = BEHIND_SIX_TAGS;
+    let engines = [below, leak(Machine { kind, shared })]
+        .map(|machine| engine(machine, Policy::ALL).expect("an engine"));
+    for cpu in 0..CPUS {
+        below.on(cpu, || engines.map(|engine| engine.cpu_online()));
+    }
+    // Each process has a space in each engine.
+    let [process, other] = [1, 2].map(|root| engines.map(|engine| space(engine, root)));
+    let loaded = [const { Cell::new(None) }; CPUS];
+    // Loads one of a process's two spaces.
+    let load = |cpu: usize, of: usize, process: [&'static AddressSpace<_>; 2]| {
+        let to = process[of];
+        below.on(cpu, || match loaded[cpu].replace(Some((of, to))) {
+            Some((from_engine, from)) if from_engine != of => {
+                engines[from_engine].this_cpu().leave(from);
+                switch(engines[of], None, to);
+            }
+            from => switch(engines[of], from.map(|(_, from)| from), to),
+        });
+    };
+    let touch = |cpu: usize, pages: Range<u64>| {
+        below.on(cpu, || pages.for_each(|page| below.touch(Page(page))));
+    };
+    // Returns the number of CPUs whose program finds a translation of the page.
+    let found = |page: u64| {
+        let finds = |&cpu: &usize| {
+            let tag = below.root[cpu].get().expect("a root");
+            below.tlb[cpu].borrow().contains(&(tag, Page(page)))
+        };
+        (0..CPUS).filter(finds).count()
+    };
+    let report = |of: usize, page| flush(engines[of], process[of], PageRange::base(Page(page), 1));
+    let counts = || (below.interrupts.get(), below.operations.take());
+
+    // With per-CPU tags, the other CPU is interrupted.
+    for cpu in 0..CPUS {
+        load(cpu, 0, process);
+        touch(cpu, 0..6);
+    }
+    counts();
+    report(0, 0);
+    assert_eq!((found(0), found(1)), (0, 2));
+    assert_eq!(counts(), (1, 2));
+
+    // The process changes over. CPU 0 has switched, and CPU 1 hasn't: a broadcast alone doesn't reach its entries.
+    load(0, 1, process);
+    touch(0, 1..6);
+    report(1, 5);
+    assert_eq!(found(5), 1);
+    report(1, 1);
+    report(0, 1);
+    assert_eq!((found(1), found(2)), (0, 2));
+    assert_eq!(below.interrupts.get(), 2);
+
+    // Every CPU has switched: the first space is loaded nowhere, and no CPU is interrupted.
+    load(1, 1, process);
+    touch(1, 2..6);
+    engines[0].retire(process[0]);
+    report(1, 2);
+    assert_eq!((found(2), found(3)), (0, 2));
+
+    // The tag keeps its entries through a switch, except those that were flushed meanwhile.
+    load(1, 1, other);
+    report(1, 3);
+    load(1, 1, process);
+    assert_eq!((found(3), found(4)), (0, 2));
+    assert_eq!(below.interrupts.get(), 2);
 }
