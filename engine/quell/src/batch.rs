@@ -1,17 +1,12 @@
 //! Batches (S0): changed entries that wait for their flush, and the frames that they mapped.
 //!
 //! A [`Batch`] owns the frames that were unmapped. [`Batch::finish`] returns them as [`Flushed`], the proof that no CPU
-//! uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as [`Deferred`]:
-//! they aren't flushed yet, and each needs a [`DeferredFlush`](crate::DeferredFlush). A batch that is dropped flushes
-//! first. The file is long because it contains every way in which frames leave a batch, beside the rules that these
-//! share.
+//! uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as [`Deferred`].
+//! The file is long because it contains every way in which frames leave a batch, beside the rules that these share.
 //!
-//! [`Purpose`] and policy determine when the flush happens. The changes of one call ([`Purpose::Call`]) are always
-//! flushed once, at its end. Reclaim and migration take pages from many places and many spaces. A simple kernel flushes
-//! after each of them, as soon as it drops the lock ([`Batch::unlocked`]). With [`Policy::batch`](crate::Policy) these
-//! flushes also wait for the end of the batch. On machines that broadcast invalidations, the batch sends these at once
-//! and waits for their completion only at its end. One barrier completes them all. The CPU that sent them must execute
-//! it, because a barrier completes only its own CPU's broadcasts.
+//! [`Purpose`] and policy determine when the flush happens. On machines that broadcast invalidations, a batch of reclaim
+//! or migration sends these at once and waits for their completion only at its end. One barrier completes them all. The
+//! CPU that sent them must execute it, because a barrier completes only its own CPU's broadcasts.
 //!
 //! Changes are reported under locks, so a report never waits for a CPU. If the batch has no place for a change, it
 //! still flushes that change at its end ([`overflow`](crate::overflow)).

@@ -25,13 +25,8 @@ impl<H: Hardware> Cpu<'_, H> {
         self.fence_before_tag();
         let mut sent = false;
         for (space, request) in requests {
-            self.count(Counter::Requested, 1);
             space.next_generation();
-            if space.id().is_kernel() {
-                sent |= self.broadcast_kernel(self.limited(request));
-            } else if let Some(tag) = self.broadcast_tag(space) {
-                sent |= self.broadcast(tag, self.limited(request));
-            }
+            sent |= self.send(space, request);
         }
         if sent {
             self.complete();
@@ -41,11 +36,16 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Sends the broadcasts of one change now. [`Cpu::complete`] must follow.
     pub(crate) fn broadcast_early(self, space: &AddressSpace<H>, request: &Request) {
         self.fence_before_tag();
+        self.send(space, request);
+    }
+
+    /// Starts the broadcasts of one change. Returns whether there were any.
+    fn send(self, space: &AddressSpace<H>, request: &Request) -> bool {
         self.count(Counter::Requested, 1);
-        if space.id().is_kernel() {
-            self.broadcast_kernel(self.limited(request));
-        } else if let Some(tag) = self.broadcast_tag(space) {
-            self.broadcast(tag, self.limited(request));
+        match self.broadcast_tag(space) {
+            _ if space.id().is_kernel() => self.broadcast(None, self.limited(request)),
+            Some(tag) => self.broadcast(Some(tag), self.limited(request)),
+            None => false,
         }
     }
 
@@ -61,31 +61,11 @@ impl<H: Hardware> Cpu<'_, H> {
         self.complete();
     }
 
-    /// Starts the broadcasts of a request for kernel mappings, which have no tag. Returns whether there were any.
-    #[cold]
-    fn broadcast_kernel(self, request: &Request) -> bool {
-        match request {
-            Request::Empty => return false,
-            Request::Full(_) => {
-                self.count(Counter::Broadcasts, 1);
-                self.start(Invalidate::Everything);
-            }
-            Request::Ranges(ranges, scope) => {
-                let scope = *scope;
-                for range in ranges.iter() {
-                    self.count(Counter::Broadcasts, range.strides());
-                    self.start(Invalidate::Kernel { range, scope });
-                }
-            }
-        }
-        true
-    }
-
     /// Flushes all of a retired space on every CPU. No CPU has it loaded any more.
     pub(crate) fn broadcast_retired(self, space: &AddressSpace<H>) {
         self.fence_before_tag();
         if let Some(tag) = self.broadcast_tag(space)
-            && self.broadcast(tag, &Request::Full(Scope::Tables))
+            && self.broadcast(Some(tag), &Request::Full(Scope::Tables))
         {
             self.complete();
         }
@@ -118,19 +98,23 @@ impl<H: Hardware> Cpu<'_, H> {
         space.tag.dealt()
     }
 
-    /// Starts the broadcasts of a request. Returns whether there were any.
-    fn broadcast(self, tag: Tag, request: &Request) -> bool {
+    /// Starts the broadcasts of a request, under a tag or of kernel mappings, which have none. Returns whether there were
+    /// any.
+    fn broadcast(self, tag: Option<Tag>, request: &Request) -> bool {
         match request {
             Request::Empty => return false,
             Request::Full(_) => {
                 self.count(Counter::Broadcasts, 1);
-                self.start(Invalidate::Tag(tag));
+                self.start(tag.map_or(Invalidate::Everything, Invalidate::Tag));
             }
             Request::Ranges(ranges, scope) => {
                 let scope = *scope;
                 for range in ranges.iter() {
                     self.count(Counter::Broadcasts, range.strides());
-                    self.start(Invalidate::Range { tag, range, scope });
+                    self.start(match tag {
+                        Some(tag) => Invalidate::Range { tag, range, scope },
+                        None => Invalidate::Kernel { range, scope },
+                    });
                 }
             }
         }

@@ -2,28 +2,17 @@
 //!
 //! Kernel developers keep arguing about this case by case, so one function decides for all code that writes page
 //! tables. It compares an entry before and after the change and returns the smallest flush that keeps the contract.
+//! [`flush_needed`] states the rules. Some reasons:
 //!
-//! # The reasoning
-//!
-//! * *Something is removed or exchanged*: for example the mapping, a right, the frame, the memory type, the protection
-//!   key or the encryption. A stale entry would still grant the old state, so flush. The rights in an entry that points
-//!   to a table limit all pages below it and are kept by the walker caches. So the same holds there, with the larger
-//!   scope.
-//! * *The dirty bit is cleared*: flush. A stale dirty entry lets the CPU store without setting the bit again (C2).
-//! * *The accessed bit is cleared*: don't flush. The cost is that a page may look idle although it's used. For the same
-//!   reason a clear accessed bit proves nothing: the entry may be cached from before it was cleared.
-//! * *A right is added, or accessed or dirty set*: at worst, a stale entry refuses an access that the new one would
-//!   allow. On x86-64 the fault drops the entry. Elsewhere it may stay, so the CPU that took the fault must drop it
-//!   before it retries. No other CPU gets a request.
+//! * *Tables*: the rights in an entry that points to a table limit all pages below it and are kept by the walker caches.
+//!   So the rules for leaves hold there, too, with the larger scope.
+//! * *The accessed bit is cleared*: without a flush, a clear accessed bit proves nothing, because the entry may be cached
+//!   from before it was cleared.
 //! * *The page size, the memory type or the encryption changes*: flush with [`Scope::Tables`], even for a leaf. The
 //!   initiator then waits until the flush is complete. With [`Scope::Leaf`] and asynchronous flushes it continues when
 //!   each target has received the request: a CPU may then hold both the old and the new entry, or load lines of the
 //!   frame into its cache under the old type. Also, [`Scope::Leaf`] doesn't reach CPUs that have the space loaded
 //!   lazily.
-//! * *An entry becomes present*: don't flush on x86-64 and AArch64, which never cache absent entries. RISC-V processors
-//!   without Svvptc may cache them, so they need a local fence as for an added right.
-//! * *User mode gains a page*: the kernel loses the page if it must not fetch from or access user pages (SMEP and SMAP,
-//!   PAN, RISC-V's U bit). So flush there.
 //!
 //! # Break before make
 //!

@@ -78,28 +78,3 @@ impl<W: Word> CoalescedFlushes<'_, W> {
         self.served.store(number, Release);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use core::sync::atomic::AtomicU64;
-
-    #[test]
-    fn a_leader_serves_the_numbers_that_were_taken_before_it_began() {
-        let (taken, served) = (AtomicU64::new(0), AtomicU64::new(0));
-        let flushes = CoalescedFlushes {
-            taken: &taken,
-            served: &served,
-        };
-        let (first, second) = (CpuId(8191), CpuId(3));
-        assert_eq!((flushes.take_number(), flushes.take_number()), (1, 2));
-        let before = flushes.lead(first);
-        assert_eq!((before, flushes.leader()), (2, first));
-        assert_eq!(flushes.take_number(), 3, "after it began");
-        assert_eq!(flushes.served(), 0, "it has yet to end");
-        flushes.end(before);
-        assert_eq!(flushes.served(), 2);
-        assert_eq!((flushes.lead(second), flushes.leader()), (3, second));
-        assert_eq!(flushes.take_number(), 4);
-    }
-}

@@ -171,72 +171,50 @@ pub enum Unsupported {
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
+        f.write_str(match *self {
             Unsupported::Cpus { cpus } => {
-                write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}")
+                return write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}");
             }
             Unsupported::NoBroadcasts => {
-                write!(
-                    f,
-                    "the machine says that it broadcasts invalidations, and provides no way to"
-                )
+                "the machine says that it broadcasts invalidations, and provides no way to"
             }
             Unsupported::NoTags => {
-                write!(
-                    f,
-                    "tags of each CPU's own, but none of them: say that there are no tags"
-                )
+                "tags of each CPU's own, but none of them: say that there are no tags"
             }
-            Unsupported::BroadcastOfPerCpuTags => write!(
-                f,
+            Unsupported::BroadcastOfPerCpuTags => {
                 "broadcasts with tags of each CPU's own: a broadcast by tag needs system-wide tags, or none"
-            ),
-            Unsupported::GlobalTagsWithoutBroadcast => write!(
-                f,
-                "system-wide tags without broadcasts: without them each CPU must give tags their meaning"
-            ),
-            Unsupported::TagBits { bits } => {
-                write!(
-                    f,
-                    "system-wide tags of {bits} bits: at most 16 are supported"
-                )
             }
-            Unsupported::FewTags { tags, cpus } => write!(
+            Unsupported::GlobalTagsWithoutBroadcast => {
+                "system-wide tags without broadcasts: without them each CPU must give tags their meaning"
+            }
+            Unsupported::TagBits { bits } => {
+                return write!(f, "system-wide tags of {bits} bits: at most 16 are supported");
+            }
+            Unsupported::FewTags { tags, cpus } => return write!(
                 f,
                 "{tags} system-wide tags for {cpus} CPUs: there must be one for each CPU and one to spare"
             ),
             Unsupported::NoState { cpu } => {
-                write!(
-                    f,
-                    "Hardware::per_cpu does not say where the state of CPU {cpu} is"
-                )
+                return write!(f, "Hardware::per_cpu does not say where the state of CPU {cpu} is");
             }
             Unsupported::LeftOut { mechanism } => {
                 let (name, title) = (mechanism.name(), mechanism.title());
-                write!(
+                return write!(
                     f,
                     "the policy asks for {name} ({title}), which this machine's Hardware::MECHANISMS leaves out"
-                )
+                );
             }
             Unsupported::OtherPolicy => {
-                write!(
-                    f,
-                    "the policy is not Hardware::MECHANISMS, the only one of this machine"
-                )
+                "the policy is not Hardware::MECHANISMS, the only one of this machine"
             }
-            Unsupported::NoSlots { cpu } => {
-                write!(
-                    f,
-                    "CPU {cpu} was given an empty list of tag slots: at least one is needed"
-                )
-            }
+            Unsupported::NoSlots { cpu } => return write!(
+                f,
+                "CPU {cpu} was given an empty list of tag slots: at least one is needed"
+            ),
             Unsupported::LedgerInUse => {
-                write!(
-                    f,
-                    "the ledger belongs to another engine: each needs one of its own"
-                )
+                "the ledger belongs to another engine: each needs one of its own"
             }
-        }
+        })
     }
 }
 

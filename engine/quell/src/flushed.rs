@@ -1,8 +1,4 @@
 //! The frames that a batch returns: flushed, or with a deferred flush.
-//!
-//! [`Flushed`] proves that no CPU uses a translation to these frames any more (C1): only the engine makes it, after the
-//! flush. [`Deferred`] proves nothing: the kernel keeps a [`DeferredFlush`](crate::DeferredFlush) for each of its
-//! frames.
 
 use crate::addr::Frame;
 use crate::frames::{FrameList, InPlace};

@@ -1,12 +1,8 @@
 //! The interface that a machine provides to the engine: [`Hardware`], whose page has the rules.
 //!
 //! The engine is generic over the machine. A kernel, a hypervisor, the machine in software, a set of threads and a
-//! checker of memory orderings all implement [`Hardware`]. The engine is compiled for each of them, so nothing is
-//! dispatched at run time, and a method left at its default costs nothing.
-//!
-//! Shared memory is part of the machine, too: every word that two CPUs may access is a [`Hardware::Word`]. A kernel
-//! uses [`core::sync::atomic::AtomicU64`]. The machine in software uses a word that charges for the transfer of cache
-//! lines and lets a scheduler switch CPUs.
+//! checker of memory orderings all implement [`Hardware`]. Shared memory is part of the machine, too: every word that
+//! two CPUs may access is a [`Hardware::Word`].
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};

@@ -1,16 +1,7 @@
 //! Completion without blocking: batches whose flush we start but don't wait for.
 //!
 //! [`Batch::start`] takes the generations, posts the requests, sends the interrupts and flushes this CPU's own entries,
-//! as [`Batch::finish`] does before it waits. [`InFlight::is_done`] then returns whether every target has answered. It
-//! never waits, and you may call it on any CPU and any number of times. To learn when to call it, a kernel defines
-//! [`Hardware::flush_answered`], which every target calls after it has answered. For example, that method can wake a
-//! thread or queue work.
-//!
-//! Until the flush is over, the frames stay in the batch and the spaces count the batch as pending: later observers
-//! flush, as for any other batch. Meanwhile the batch is borrowed and takes no further changes.
-//!
-//! On machines that broadcast invalidations, a barrier of the CPU that sent them completes the flush. The first call of
-//! [`InFlight::is_done`] executes the barrier. If it's made on another CPU, it first sends everything again.
+//! as [`Batch::finish`] does before it waits. [`InFlight`] describes the rest.
 //!
 //! [`Batch::start`] also starts the flush of devices that share the tables. Once every CPU has answered,
 //! [`InFlight::is_done`] checks the devices, too ([`Hardware::secondary_is_done`]). A kernel that doesn't want to poll

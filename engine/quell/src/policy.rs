@@ -1,9 +1,8 @@
 //! Policies: the mechanisms that are on.
 //!
-//! You can switch off every mechanism by itself, to measure what it changes. With all of them off, the engine behaves
-//! like a simple kernel. Reclaim makes one flush for each entry that it removes, and there are no tags. The initiator
-//! flushes its own TLB only after the targets have flushed theirs. The contract holds under every policy; a policy
-//! changes only the cost. `quell-conformance` reads and writes policies as text.
+//! With all of them off, the engine behaves like a simple kernel. Reclaim makes one flush for each entry that it
+//! removes, and there are no tags. The initiator flushes its own TLB only after the targets have flushed theirs.
+//! `quell-conformance` reads and writes policies as text.
 
 use core::fmt;
 
@@ -180,32 +179,26 @@ impl Policy {
     }
 
     /// Switches one mechanism on.
-    pub const fn with(mut self, mechanism: Mechanism) -> Policy {
-        match mechanism {
-            Mechanism::Batch => self.batch = true,
-            Mechanism::Extents => self.extents = true,
-            Mechanism::Tags => self.tags = Policy::ALL.tags,
-            Mechanism::LazyUnmap => self.lazy_unmap = true,
-            Mechanism::RemoteFlush => {
-                self.concurrent = true;
-                self.asynchronous = true;
-                self.inline_requests = true;
-            }
-        }
-        self
+    pub const fn with(self, mechanism: Mechanism) -> Policy {
+        self.set(mechanism, true)
     }
 
     /// Switches one mechanism off. `cap_bytes` stays, because it depends on the kernel's preemption.
-    pub const fn without(mut self, mechanism: Mechanism) -> Policy {
+    pub const fn without(self, mechanism: Mechanism) -> Policy {
+        self.set(mechanism, false)
+    }
+
+    const fn set(mut self, mechanism: Mechanism, on: bool) -> Policy {
         match mechanism {
-            Mechanism::Batch => self.batch = false,
-            Mechanism::Extents => self.extents = false,
+            Mechanism::Batch => self.batch = on,
+            Mechanism::Extents => self.extents = on,
+            Mechanism::Tags if on => self.tags = Policy::ALL.tags,
             Mechanism::Tags => self.tags = TagPolicy::Off,
-            Mechanism::LazyUnmap => self.lazy_unmap = false,
+            Mechanism::LazyUnmap => self.lazy_unmap = on,
             Mechanism::RemoteFlush => {
-                self.concurrent = false;
-                self.asynchronous = false;
-                self.inline_requests = false;
+                self.concurrent = on;
+                self.asynchronous = on;
+                self.inline_requests = on;
             }
         }
         self

@@ -447,9 +447,7 @@ mod tests {
             }
             prop_assert!(pages.iter().all(|page| request.covers(Page(*page))));
         }
-    }
 
-    proptest! {
         #[test]
         fn what_follows_is_covered(ranges in proptest::collection::vec((any_range(), any::<bool>()), 1..20), most in 0..=RANGES + 2) {
             let mut request = Request::range(ranges[0].0, Scope::Leaf);
@@ -471,37 +469,17 @@ mod tests {
 
     #[test]
     fn pages_in_order_are_one_range_and_scattered_ones_are_kept_apart() {
-        let mut ordered = Request::Empty;
-        (0..512).for_each(|page| {
-            ordered.grow(Some(PageRange::base(Page(page), 1)), Scope::Leaf, RANGES)
-        });
-        assert_eq!(
-            ordered,
-            Request::range(PageRange::base(Page(0), 512), Scope::Leaf)
-        );
-        let mut scattered = Request::Empty;
-        for page in 0..RANGES as u64 {
-            scattered.grow(
-                Some(PageRange::base(Page(2 * page), 1)),
-                Scope::Leaf,
-                RANGES,
-            );
-        }
-        assert_eq!(scattered.strides(), Some(RANGES as u64));
-        scattered.grow(Some(PageRange::base(Page(1000), 1)), Scope::Leaf, RANGES);
-        assert_eq!(scattered, Request::Full(Scope::Leaf));
-    }
-
-    #[test]
-    fn a_range_that_is_too_long_to_pack_is_everything() {
-        let long = |pages| Request::range(PageRange::base(Page(0), pages), Scope::Tables);
-        assert_eq!(long(MAX_PACKED_STRIDES).strides(), Some(MAX_PACKED_STRIDES));
-        assert_eq!(long(MAX_PACKED_STRIDES + 1), Request::Full(Scope::Tables));
-        let coalesced = long(MAX_PACKED_STRIDES).merge(Request::range(
-            PageRange::base(Page(MAX_PACKED_STRIDES), 1),
-            Scope::Leaf,
-        ));
-        assert_eq!(coalesced, Request::Full(Scope::Tables));
+        let grown = |pages: &mut dyn Iterator<Item = u64>| {
+            pages.fold(Request::Empty, |mut request, page| {
+                request.grow(Some(PageRange::base(Page(page), 1)), Scope::Leaf, RANGES);
+                request
+            })
+        };
+        let range = Request::range(PageRange::base(Page(0), 512), Scope::Leaf);
+        assert_eq!(grown(&mut (0..512)), range);
+        let scattered = |count: u64| grown(&mut (0..count).map(|page| 2 * page));
+        assert_eq!(scattered(11).strides(), Some(11));
+        assert_eq!(scattered(12), Request::Full(Scope::Leaf));
     }
 
     #[test]

@@ -1,17 +1,11 @@
 //! Other walkers of a space's tables: devices behind an IOMMU that shares the tables, a hypervisor's second stage.
 //!
-//! Devices flush for every change that needs a flush, and frames come out of a batch only after the devices have done
-//! so. The engine polls the machine for completion and never waits inside it. So it can serve requests for its CPU
+//! The engine polls the machine for completion and never waits inside it. So it can serve requests for its CPU
 //! meanwhile. A report under the lock of a table only starts the invalidation, and
-//! [`InFlight::is_done`](crate::InFlight::is_done) checks once and returns.
+//! [`InFlight::is_done`](crate::InFlight::is_done) checks once and returns. [`Hardware::start_secondary`] states the
+//! rules, and [`Hardware::secondary_is_attached`] what the kernel does before a space ends.
 //!
 //! A *mark* covers all invalidations started before it was taken. So a batch needs only one mark, the last.
-//!
-//! # What we don't guarantee
-//!
-//! The engine doesn't tell devices that a space ends. The kernel detaches them before, which a debug build checks
-//! ([`Hardware::secondary_is_attached`]). If a flush is deferred until reuse, devices flush at the unmap, and only the
-//! CPUs' part is deferred.
 
 use crate::engine::Engine;
 use crate::hardware::Hardware;

@@ -481,18 +481,3 @@ impl<H: Hardware> AddressSpace<H> {
         self.loaded.is_within_seat(cpu, cpus, SeqCst)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cpu_set::MAX_CPUS;
-    use core::sync::atomic::AtomicU64;
-
-    #[test]
-    fn every_cpu_has_the_kernels_mappings_loaded_and_no_other() {
-        for cpus in [1, 2, 63, 64, 65, MAX_CPUS] {
-            let loaded = everywhere::<AtomicU64>(cpus);
-            assert_eq!(loaded.snapshot(MAX_CPUS, SeqCst), CpuSet::first(cpus));
-        }
-    }
-}
