@@ -3,7 +3,6 @@
 mod arguments;
 mod around;
 mod at_once;
-mod between;
 mod corners;
 mod counts;
 mod crowd;

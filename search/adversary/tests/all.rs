@@ -5,6 +5,7 @@ mod adversary;
 mod generate;
 mod grammar;
 mod misuse;
+mod pairs;
 mod reordering;
 mod sizes;
 mod to_come;
