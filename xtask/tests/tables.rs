@@ -1,11 +1,15 @@
 //! Checks that each table of measurements in a document is the one that its file in `docs/tables` prints. The file has
-//! the command, date, host and commit of the measurement.
+//! the command, date, host and commit of the measurement. For a simulation, the host is the simulated machine.
 //!
 //! `QUELL_WRITE_TABLES=1 cargo test --package xtask --test tables` writes the tables into the documents.
 
 use serde::Deserialize;
 use std::fs;
 use std::path::Path;
+
+/// The beginnings of the line below a table.
+const MEASURED: &str = "*Measured ";
+const SIMULATED: &str = "*Simulated ";
 
 /// A file of `docs/tables`.
 #[derive(Deserialize)]
@@ -15,7 +19,10 @@ struct File {
     document: String,
     /// Repeats the measurement.
     command: String,
+    #[serde(default)]
     measured: Vec<Measurement>,
+    #[serde(default)]
+    simulated: Vec<Measurement>,
     table: Option<Table>,
     versus: Option<Versus>,
 }
@@ -115,7 +122,7 @@ impl File {
     fn lines(&self) -> Vec<String> {
         let made = self.versus.as_ref().map(Versus::table);
         let table = self.table.as_ref().or(made.as_ref()).expect("a table");
-        let line = |cells: &[String]| format!("| {} |", cells.join(" | ")).replace("|  |", "| |");
+        let line = |cells: &[String]| format!("| {} |", cells.join(" | ")).replace("  ", " ");
         let (names, rules): (Vec<_>, Vec<_>) = table
             .columns
             .iter()
@@ -129,14 +136,24 @@ impl File {
             assert_eq!(row.len(), names.len(), "{}: {row:?}", self.document);
             lines.push(line(row));
         }
-        let measured = self.measured.iter().map(|measured| {
-            let Measurement { date, commit, host } = measured;
+        let (verb, made) = match (&self.measured[..], &self.simulated[..]) {
+            (made, []) => (MEASURED, made),
+            ([], made) => (SIMULATED, made),
+            _ => panic!("{}: a table that is measured and simulated", self.document),
+        };
+        assert!(
+            !made.is_empty(),
+            "{}: a table without a date",
+            self.document
+        );
+        let made = made.iter().map(|made| {
+            let Measurement { date, commit, host } = made;
             format!("{date} at commit {commit} ({host})")
         });
+        let made: Vec<_> = made.collect();
         lines.push(String::new());
-        let measured: Vec<_> = measured.collect();
-        let measured = format!("*Measured {}.*", measured.join(",\n"));
-        lines.extend(measured.lines().map(String::from));
+        let made = format!("{verb}{}.*", made.join(",\n"));
+        lines.extend(made.lines().map(String::from));
         lines
     }
 }
@@ -151,7 +168,7 @@ fn with_table(document: &str, table: &[String]) -> Option<String> {
     let mut end = begin + rows.count();
     if lines
         .get(end + 1)
-        .is_some_and(|line| line.starts_with("*Measured "))
+        .is_some_and(|line| line.starts_with(MEASURED) || line.starts_with(SIMULATED))
     {
         end += 2 + lines[end + 1..]
             .iter()
@@ -187,7 +204,7 @@ fn documents_have_the_tables_of_their_files() {
             words.windows(command.len()).any(|words| words
                 .iter()
                 .zip(&command)
-                .all(|(word, own)| word.trim_matches('`') == *own)),
+                .all(|(word, own)| word.trim_matches(['`', '(', ')', ',', ';', ':']) == *own)),
             "{} lacks the command of {path}",
             file.document
         );
