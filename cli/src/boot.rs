@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
 use quell_boot::{
-    Arch, Options, UsageError, bochs, follow, prepare, refused, told_to_end, toolchain,
+    Arch, Options, UsageError, bochs, end_requested, follow, prepare, refused, toolchain,
 };
 use quell_experiments::workloads;
 use quell_workloads::Workload;
@@ -148,7 +148,7 @@ impl Accelerator {
     }
 }
 
-/// Turns an error about the user's input into a usage error, and returns any other error unchanged.
+/// Turns an error about the user's input into a usage error. Returns any other error unchanged.
 pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<UsageError>() {
         Ok(mistake) => usage(mistake),
@@ -182,8 +182,11 @@ impl BootArgs {
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
         let options = Options::parse(&line).map_err(usage)?;
-        let is_rule = |name: &str| quell_mutants::list::named(name).is_some();
-        refused::check(&options, self.cpus, workload, &is_rule).map_err(usage)?;
+        let rules = quell_mutants::list::all()
+            .iter()
+            .map(|mutant| mutant.name.as_str());
+        let rules: Vec<&str> = rules.collect();
+        refused::check(&options, self.cpus, workload, &rules).map_err(usage)?;
         Ok(words)
     }
 
@@ -310,7 +313,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
             let this = follow_boot(&args, arch, command.clone())
                 .with_context(|| format!("booting {arch}"))?;
             passed &= this;
-            if let Some(signal) = told_to_end() {
+            if let Some(signal) = end_requested() {
                 // A shell reports a process that a signal ended as 128 plus the signal's number.
                 return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
             }

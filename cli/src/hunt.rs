@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use quell_boot::{Arch, follow, prepare, told_to_end};
+use quell_boot::{Arch, end_requested, follow, prepare};
 use quell_hunt::finding::{Counts, Event};
 use quell_hunt::{Hunt, Skip, Symbols, setup};
 
@@ -14,7 +14,7 @@ use crate::boot::mistaken;
 use quell_model::output::{document_line, note, say};
 use quell_model::usage::usage;
 
-/// Boot any x86-64 kernel on an emulated machine whose TLBs do the worst that the manual allows
+/// Boot an x86-64 kernel on emulated TLBs that do the worst that the manual allows
 ///
 /// A judge checks each access without help from the kernel. It reports an access through a translation that the tables
 /// no longer allow, if the system call that removed it has returned (C3 of docs/contract.md).
@@ -186,7 +186,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
             follow::Line::Text(_) => {}
         },
     )?;
-    if let Some(signal) = told_to_end() {
+    if let Some(signal) = end_requested() {
         return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
     }
     if found > 0 {

@@ -28,11 +28,11 @@ use crate::{measure, predict, stress, versus};
 use quell_model::table::Table;
 use quell_model::{list, reproduce, run, scale};
 
-trait LaidOut {
+trait LayoutCheck {
     fn assert_laid_out(&self, name: &str);
 }
 
-impl LaidOut for Table {
+impl LayoutCheck for Table {
     /// Fails unless the table is laid out well in terminals of 80, 120 and 200 columns and in a pipe: no line is too
     /// long, no word is split or lost, and every number is whole and beside its unit.
     fn assert_laid_out(&self, name: &str) {

@@ -27,7 +27,7 @@ pub struct MergeArgs {
     summary: summary::SummaryArgs,
 }
 
-/// Joins the parts of a sweep or of a search, and prints the results of the whole.
+/// Joins the parts of a sweep or search, and prints the results of the whole.
 ///
 /// # Errors
 /// If a part can't be read, parts belong to different sweeps or searches, or two parts disagree about the same run.

@@ -474,9 +474,9 @@ fn without_rights_json_is_json_too() {
 }
 
 /// Threads that give memory back all the time, so that there are shootdowns to record.
-struct Churning(Option<std::process::Child>);
+struct ChurningProcess(Option<std::process::Child>);
 
-impl Churning {
+impl ChurningProcess {
     fn start() -> Self {
         // The process has two threads: one discards, the other runs.
         let program = "import mmap,threading\nm=mmap.mmap(-1,1<<20)\nthreading.Thread(target=lambda:[None for _ in iter(int,1)],daemon=True).start()\n\
@@ -485,11 +485,11 @@ impl Churning {
             .args(["-c", program])
             .spawn();
         // Without Python there are fewer shootdowns.
-        Churning(child.ok())
+        ChurningProcess(child.ok())
     }
 }
 
-impl Drop for Churning {
+impl Drop for ChurningProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             let _ = child.kill();
@@ -500,7 +500,7 @@ impl Drop for Churning {
 
 #[test]
 fn each_second_is_a_line_of_json_and_ends_when_it_was_asked_to() {
-    let churning = Churning::start();
+    let churning = ChurningProcess::start();
     let output = Command::new(env!("CARGO_BIN_EXE_quell"))
         .args(["top", "--seconds", "2", "--json", "--overhead", "100"])
         .output()

@@ -45,7 +45,7 @@ fn said(output: &Output) -> String {
     said.to_owned()
 }
 
-fn refused(output: &Output, why: &str) {
+fn assert_refused(output: &Output, why: &str) {
     let errors = errors(output);
     assert!(
         output.status.code() == Some(2) && errors.contains(why) && errors.lines().count() == 1,
@@ -102,12 +102,12 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     // A part doesn't belong to a search with another seed, nor to a sweep.
     search(at, &["--seed", "2", "--results", "other.jsonl"]);
     let other = merge(&["whole.jsonl", "other.jsonl"], &["--results", "x.jsonl"]);
-    refused(&other, "other.jsonl is from a search with other cases");
+    assert_refused(&other, "other.jsonl is from a search with other cases");
     let plot = merge(
         &["whole.jsonl"],
         &["--results", "x.jsonl", "--csv", "x.csv"],
     );
-    refused(&plot, "--csv: only for parts of a sweep");
+    assert_refused(&plot, "--csv: only for parts of a sweep");
     let grid = ["sweep", "munmap", "--param", "iterations=1", "--seeds", "1"];
     let sweep = quell(at, &[&grid[..], &["--results", "sweep.jsonl"]].concat());
     assert!(sweep.status.success(), "{}", errors(&sweep));
@@ -116,7 +116,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
         ["sweep.jsonl", "whole.jsonl"],
     ] {
         let mixed = merge(&mixed, &["--results", "x.jsonl"]);
-        refused(&mixed, "no results of a s");
+        assert_refused(&mixed, "no results of a s");
     }
     let (head, rows) = file.split_once('\n').expect("lines");
     let differs = rows.replacen("\"schedules\":30", "\"schedules\":31", 1);
@@ -153,13 +153,13 @@ fn a_search_goes_on_where_it_was_interrupted() {
     let changed = BROKEN.replace("policy = \"all\"", "policy = \"S4\"");
     fs::write(at.join("broken.toml"), changed).expect("a file");
     let other = search(at, &["--results", "cut.jsonl"]);
-    refused(&other, "a search with other cases");
+    assert_refused(&other, "a search with other cases");
     let minutes = ["explore", "unmap-access", "--minutes", "1"];
     let timed = quell(at, &[&minutes[..], &["--results", "x.jsonl"]].concat());
-    refused(&timed, "--minutes");
+    assert_refused(&timed, "--minutes");
     let alone = ["explore", "unmap-access", "--machine", "x86"];
     let alone = [&alone[..], &["--policy", "all", "--shard", "2/2"]].concat();
-    refused(&quell(at, &alone), "--shard 2/2");
+    assert_refused(&quell(at, &alone), "--shard 2/2");
 }
 
 /// Results may only replace regular files. As root, the command could otherwise replace a device by a file.
@@ -182,7 +182,7 @@ fn results_take_the_place_of_files_alone() {
     let search = |results| quell(at, &[&search[..], &["--results", results]].concat());
     symlink("/dev/null", at.join("device")).expect("a link");
     symlink("kept.jsonl", at.join("link")).expect("a link");
-    refused(&search("device"), "--results device: not a regular file");
+    assert_refused(&search("device"), "--results device: not a regular file");
     // The file is created where the link points, whether it exists already or not.
     for _ in 0..2 {
         let kept = search("link");
@@ -197,7 +197,7 @@ fn results_take_the_place_of_files_alone() {
             .count(),
         3
     );
-    refused(
+    assert_refused(
         &quell(at, &["merge", "kept.jsonl", "--results", "device"]),
         "--results device: not a regular file",
     );
@@ -228,7 +228,7 @@ fn results_take_the_place_of_files_alone() {
         fs::read(at.join("kept.jsonl")).ok()
     );
     let zeros = fs::File::open("/dev/zero").expect("zeros");
-    refused(&merge(zeros.into()), "more than 64 megabytes");
+    assert_refused(&merge(zeros.into()), "more than 64 megabytes");
 }
 
 /// Returns the CPU time of a process in hundredths of a second.

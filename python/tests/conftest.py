@@ -19,7 +19,7 @@ def interrupted():
             time.sleep(after)
             assert child.poll() is None, "the call is too short to be interrupted"
             child.send_signal(signal.SIGINT)
-            # A limit for hangs: on a busy host a cluster takes long to settle.
+            # A limit for hangs: on a busy host a cluster takes long to start.
             rest, _ = child.communicate(timeout=600)
         finally:
             child.kill()

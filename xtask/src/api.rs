@@ -12,6 +12,8 @@ use std::fs;
 /// The crates that others use.
 pub const CRATES: [&str; 4] = ["quell", "quell-zero", "quell-arch", "quell-conformance"];
 
+/// Compares the interfaces of the published crates with `docs/api`, or updates that folder.
+///
 /// # Errors
 /// If an interface differs from the kept one and `accept` isn't set, or if it can't be read.
 pub fn run(accept: bool) -> Result<(), String> {

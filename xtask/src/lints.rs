@@ -5,6 +5,8 @@
 
 use crate::{cargo, run as command};
 
+/// Runs clippy on the workspace.
+///
 /// # Errors
 /// If clippy reports something or doesn't start.
 pub fn run() -> Result<(), String> {

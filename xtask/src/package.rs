@@ -9,6 +9,8 @@ use crate::{cargo, run as command};
 use std::path::PathBuf;
 use std::{env, fs};
 
+/// Builds the published crates from their archives.
+///
 /// # Errors
 /// If cargo can't build a crate from its archive.
 pub fn run() -> Result<(), String> {

@@ -132,7 +132,7 @@ pub const STEPS: &[Step] = &[
          built"),
     step("stress", Optimised, &["cargo", "run", "--release", "--quiet", "--bin", "quell", "--", "boot", "stress", "--minutes", "1"],
         "every operation on every CPU at random, on every MMU").boots(),
-    // A cluster takes minutes to settle on a busy host.
+    // A cluster takes minutes to start on a busy host.
     step("python", Alone, &["scripts/test-python"],
         "the Python module equals the command; skipped without Python"),
     step("threads", Alone, &["cargo", "test", "--test", "threads", "--", "--include-ignored", "stress::", "workloads::"],

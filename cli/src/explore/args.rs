@@ -20,7 +20,7 @@ Examples:
   quell explore unmap-access --exhaustive  every schedule of one scenario
   quell explore --mutants                  every known mistake must be found
   quell explore --schedules 2000           more than ten million schedules, as CI runs
-  quell explore --generate --minutes 10    programs that the adversary writes itself
+  quell explore --generate --minutes 10    random programs
   quell explore --generate --mutants       the mistakes, found without any scenario
   quell explore found.toml                 search a program from a file
   quell explore mine.toml --param rounds=2 search the runs of a workload file, with few rounds

@@ -92,7 +92,7 @@ fn curve(campaign: &Campaign) {
 }
 
 fn findings(campaign: &Campaign) {
-    say!("\n## What people had found\n");
+    say!("\n## Mistakes found by people\n");
     say!("| finding | mutant | schedules |");
     say!("| --- | --- | ---: |");
     for (finding, names) in FINDINGS {

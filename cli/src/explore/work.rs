@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Makes Ctrl-C and the other signals that end a program set `stop`, so that the search prints its results. A second
-/// signal ends the command at once.
+/// Makes Ctrl-C and other ending signals set `stop`, so that the search prints its results. A second signal ends the
+/// command at once.
 pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     #[cfg(unix)]
     for &signal in signal_hook::consts::TERM_SIGNALS {

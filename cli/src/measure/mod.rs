@@ -27,7 +27,7 @@ enum MeasureTarget {
     /// Measure zeroing: each strategy at each length, and the engine's choices
     #[cfg(target_os = "linux")]
     Clear(clear::ClearArgs),
-    /// Measure the engine: nanoseconds and cycles of each operation, beside the one it replaces
+    /// Measure the engine: nanoseconds and cycles of each operation, and of the operation that it replaces
     Engine(engine::EngineArgs),
     #[cfg(target_os = "linux")]
     Host(host::HostArgs),

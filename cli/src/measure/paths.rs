@@ -11,7 +11,7 @@ use quell_host::paths::measure;
 use quell_model::output::{self, Destination, paragraph, say};
 use quell_model::table::{Table, number, words};
 
-/// Measure the running kernel's own code: calls, faults, pages and tables, alone and with a second thread.
+/// Measure the running kernel's calls, faults, pages and tables, alone and with a second thread.
 ///
 /// Needs no privileges. Writes a kernel file for `--kernel`.
 #[derive(Debug, Args)]

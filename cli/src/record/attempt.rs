@@ -16,7 +16,7 @@ use quell_record::report::Report;
 use quell_record::trial::{Finding, PairedRuns, signed};
 use serde_json::{Value, json};
 
-use super::live::{seconds, told_to_end};
+use super::live::{end_requested, seconds};
 use super::read::{analysed, open};
 use quell_model::output::{note, object, paragraph, say};
 use quell_model::table::{Table, number, words};
@@ -28,11 +28,11 @@ use quell_model::usage::usage;
 /// bounds. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
 /// --advice FILE -- COMMAND` takes the setting from a recording of `quell record -o FILE`.
 ///
-/// A flag, or a changed program: `quell try --with 'ag --nommap WORD' -- ag WORD`.
+/// For a flag or a changed program, use `quell try --with 'ag --nommap WORD' -- ag WORD`.
 ///
-/// A server that can be started anew: `quell try --env NAME=VALUE --load 'sleep 1; ab -n 9999 localhost/' -- SERVER`.
-/// One that must go on running: `quell try --pid PID --switch ./set-decay`, under a steady load, or with a --load that
-/// does the same work each time.
+/// For a server that may restart, use `quell try --env NAME=VALUE --load 'sleep 1; ab -n 9999 localhost/' -- SERVER`.
+/// For a server that must keep running, use `quell try --pid PID --switch ./set-decay` under a steady load, or with a
+/// --load that does the same work each time.
 #[derive(Debug, Args)]
 pub struct TryArgs {
     /// Set this environment variable; may be repeated
@@ -50,8 +50,8 @@ pub struct TryArgs {
     /// Switch the setting with this shell command before each turn; its argument (`$1`) is `on` or `off`
     #[arg(long, value_name = "COMMAND", requires = "pid")]
     switch: Option<String>,
-    /// Measure a server while this shell command loads it: the process of --pid, or COMMAND, which is started before and
-    /// told to end (SIGTERM) after it
+    /// Measure a server while this shell command loads it: the process of --pid, or COMMAND, which starts before the
+    /// load and gets SIGTERM after it
     #[arg(long, value_name = "COMMAND")]
     load: Option<String>,
     /// Measure a --pid without --load for this long in each turn
@@ -129,7 +129,7 @@ const MEASURES: [Measure; 6] = [
 /// # Errors
 /// If the command fails or can't be started, the process ends, or the recording can't be read or advises no setting.
 pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
-    let over = told_to_end()?;
+    let over = end_requested()?;
     let set = args.set()?;
     let shown = match (args.pid, &args.with) {
         (Some(_), _) => "--switch on".to_owned(),

@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quell_experiments::machines;
 use quell_record::events;
 use quell_record::perf::file::Recording;
-use quell_record::perf::live::{Options, RecordError, Recorder, Scope, Summary, Summing};
+use quell_record::perf::live::{Options, RecordError, Recorder, Scope, SumMode, Summary};
 use quell_record::perf::{ReadTime, Statistics, counters};
 use rustix::fs::FlockOperation;
 
@@ -90,7 +90,7 @@ impl LiveArgs {
     /// # Errors
     /// If the process or control group doesn't exist, the command doesn't start, or the file can't be written.
     pub fn record(&self, json: bool, folded: bool) -> anyhow::Result<Outcome> {
-        let over = told_to_end()?;
+        let over = end_requested()?;
         // We open the file first, because a recording that can't be kept is useless.
         let Output {
             file,
@@ -101,7 +101,7 @@ impl LiveArgs {
         let options = Options {
             wanted: events::recorded(),
             overhead: self.overhead() / 100.0,
-            sums: Summing::Beside,
+            sums: SumMode::Beside,
             outlives: self.seconds.is_some(),
             buffer: None,
         };
@@ -387,7 +387,7 @@ pub fn counts(before: &Statistics, after: &Statistics) -> Vec<(String, u64)> {
 }
 
 /// Returns a flag that Ctrl-C and other signals set. The process continues until it checks the flag.
-pub fn told_to_end() -> std::io::Result<Arc<AtomicBool>> {
+pub fn end_requested() -> std::io::Result<Arc<AtomicBool>> {
     let told = Arc::new(AtomicBool::new(false));
     for signal in signal_hook::consts::TERM_SIGNALS {
         signal_hook::flag::register(*signal, told.clone())?;

@@ -40,7 +40,7 @@ use quell_model::output::{Destination, INTERRUPTED};
 use quell_model::usage::usage;
 use read::{analysed, open};
 
-/// Record a program's shootdowns: the calls that cause them, the threads that pay, the changes that help
+/// Record a program's shootdowns: calls that cause them, threads that pay, changes that help
 ///
 /// Records as root or with CAP_PERFMON: `quell record -- COMMAND`, `-p PID`, `-a`. Without these rights it names the
 /// missing one and shows the kernel's counters of the whole machine. `--import` reads a recording made with `-o`, or the
@@ -71,7 +71,7 @@ pub struct ShowArgs {
     json: bool,
     /// Print folded stacks for flame graphs instead, with this weight
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "interrupts", require_equals = true)]
-    folded: Option<Weigh>,
+    folded: Option<FlameWeight>,
     /// Write a trace for Perfetto, with CPUs as rows
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
@@ -87,7 +87,7 @@ pub struct ShowArgs {
 
 /// The weight of a call stack, which is the width of its flame.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Weigh {
+enum FlameWeight {
     /// Interrupts sent
     Interrupts,
     /// Nanoseconds that targets lost
@@ -217,9 +217,9 @@ impl ShowArgs {
             replay::print_json(report.json(), replayed.as_ref())?;
         } else if let Some(weigh) = self.folded {
             let by = match weigh {
-                Weigh::Interrupts => WeightKind::Interrupts,
-                Weigh::Stolen => WeightKind::Stolen,
-                Weigh::Waited => WeightKind::Waited,
+                FlameWeight::Interrupts => WeightKind::Interrupts,
+                FlameWeight::Stolen => WeightKind::Stolen,
+                FlameWeight::Waited => WeightKind::Waited,
             };
             let mut text = Vec::new();
             folded::write(&report, by, &mut text)?;

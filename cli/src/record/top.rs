@@ -8,10 +8,10 @@ use std::time::Duration;
 use clap::Args;
 use console::Term;
 use quell_record::figures::{count, counted, percent, percents};
-use quell_record::perf::live::{Options, RecordError, Recorder, Scope, Summing, is_running};
+use quell_record::perf::live::{Options, RecordError, Recorder, Scope, SumMode, is_running};
 use quell_record::top::{Row, Top, TopSecond};
 
-use super::live::{percent as percentage, seconds, told_to_end};
+use super::live::{end_requested, percent as percentage, seconds};
 use quell_model::output::{self, note, say};
 use quell_model::table::{Table, number, words};
 
@@ -37,16 +37,16 @@ pub struct TopArgs {
     json: bool,
 }
 
-/// Shows each second until a signal, the end of the time or the end of the chosen processes.
+/// Shows each second. It ends with a signal, with its time, or with the chosen processes.
 ///
 /// # Errors
 /// If a process doesn't exist, or the kernel refuses a request that it granted before.
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let over = told_to_end()?;
+    let over = end_requested()?;
     let options = Options {
         wanted: Vec::new(),
         overhead: args.overhead / 100.0,
-        sums: Summing::Alone,
+        sums: SumMode::Alone,
         outlives: false,
         buffer: None,
     };

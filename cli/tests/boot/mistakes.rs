@@ -129,8 +129,8 @@ fn mistakes(arch: &str, mistakes: &[(&str, &str)]) {
 /// Mistakes that all architectures show.
 const EVERYWHERE: [(&str, &str); 9] = [
     ("FinishSkipsFlush", "changed_pages_are_read_anew"),
-    ("PendingNotRecorded", "second_actors_flush_pending"),
-    ("FlushPendingSkipped", "second_actors_flush_pending"),
+    ("PendingNotRecorded", "later_observers_flush_pending"),
+    ("FlushPendingSkipped", "later_observers_flush_pending"),
     ("ReuseSkipsFlush", "deferred_flushes_are_made"),
     ("ZeroSkipsTail", "zeroed_is_zero"),
     ("ZeroSkipsFaultingPage", "zeroed_is_zero"),
@@ -182,7 +182,7 @@ fn what_is_left_out_is_noticed_on_aarch64() {
             ("broadcast", "changed_pages_are_read_anew"),
             // Only a barrier on the CPU that sent the invalidation completes it.
             ("SkipBarrier", "changed_pages_are_read_anew"),
-            ("FlushPendingOnlyWaits", "second_actors_flush_pending"),
+            ("FlushPendingOnlyWaits", "later_observers_flush_pending"),
         ],
     );
 }

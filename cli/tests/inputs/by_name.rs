@@ -178,7 +178,7 @@ fn what_has_no_end_or_is_no_number_is_refused() {
 /// A boot that a signal ends must end its emulator, even if only the command receives the signal.
 #[cfg(unix)]
 #[test]
-fn a_boot_that_is_told_to_end_takes_the_emulator_along() {
+fn a_boot_that_receives_a_signal_takes_the_emulator_along() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name);

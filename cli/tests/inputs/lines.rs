@@ -57,7 +57,7 @@ impl Line {
             .map(|word| word.to_string_lossy().into_owned())
     }
 
-    /// Returns the words, each without an option to which a value is joined by `=`.
+    /// Returns the words, each without an option to which a value is attached by `=`.
     pub fn values(&self) -> impl Iterator<Item = String> {
         self.words().map(|word| match word.split_once('=') {
             Some((option, value)) if option.starts_with("--") => value.to_owned(),

@@ -4,7 +4,7 @@
 //! the flushed frames; in C the caller reads them from the array.
 
 use crate::flight::Callback;
-use crate::held::{BatchContent, BatchPlace, CBatch, Frames, batch, held, open, settled};
+use crate::held::{BatchContent, BatchPlace, CBatch, Frames, batch, held, open, with_run_reported};
 use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn quell_batch_covers(
 ) -> bool {
     let covers = || {
         // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
-        let (batch, space) = unsafe { (settled(batch)?, self::space(space)?) };
+        let (batch, space) = unsafe { (with_run_reported(batch)?, self::space(space)?) };
         Ok::<_, quell_status>(batch.covers(space, self::scope(scope)?))
     };
     covers().unwrap_or(false)
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn quell_batch_changed_all(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
-        let (changes, space) = unsafe { (settled(batch)?, self::space(space)?) };
+        let (changes, space) = unsafe { (with_run_reported(batch)?, self::space(space)?) };
         let scope = self::scope(scope)?;
         crate::left::reported(batch.cast(), space);
         changes.changed_all(space, scope);
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn quell_batch_hold(
 pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        unsafe { settled(batch) }?.unlocked();
+        unsafe { with_run_reported(batch) }?.unlocked();
         Ok(())
     })
 }
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn quell_batch_finish(
         // SAFETY: C vouches for its memory, and has kept the spaces.
         let frames = match unsafe { held(batch) }? {
             // SAFETY: as above.
-            BatchContent::Batch(_) => unsafe { settled(batch) }?.finish().count(),
+            BatchContent::Batch(_) => unsafe { with_run_reported(batch) }?.finish().count(),
             // SAFETY: the batch is in flight, and C has kept its spaces.
             BatchContent::InFlight(flight) => unsafe { BatchPlace::land(flight) },
             // We refuse it, because its callback would find that no flush exists.
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn quell_batch_start(
             if !cfg!(feature = "start") {
                 return Err(quell_status::Unsupported);
             }
-            BatchPlace::settle(place);
+            BatchPlace::report_run(place);
             let Some(callback) = callback else {
                 BatchPlace::start(place, false);
                 return Ok(());
@@ -374,7 +374,7 @@ unsafe fn tell(count: *mut usize, frames: usize) {
     }
 }
 
-/// Defers the batch's flush until the frames are reused (S3), or flushes now if that isn't possible.
+/// Defers the batch's flush until the frames are reused (S3), or else flushes now.
 ///
 /// If it flushed, `*stamp` is zero. As with quell_batch_finish, the array then holds `*count` frames.
 ///
@@ -404,7 +404,7 @@ pub unsafe extern "C" fn quell_batch_finish_deferred(
     answer(|| {
         let place = room(stamp)?;
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        let outcome = unsafe { settled(batch) }?.finish_deferred();
+        let outcome = unsafe { with_run_reported(batch) }?.finish_deferred();
         crate::left::finished(batch.cast());
         let frames = match outcome {
             Outcome::Deferred(deferred) => {

@@ -115,7 +115,7 @@ pub enum quell_break {
     Translation,
 }
 
-/// A machine's rules for TLBs: the entries that they may keep and the changes that are forbidden.
+/// A machine's TLB rules: the entries that it may keep, and the forbidden changes.
 ///
 /// Every field except the last is 0 or 1.
 #[repr(C)]
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn quell_entry_of(
     })
 }
 
-/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs.
+/// Finds the least flush for a change of one table word from `old` to `new`.
 ///
 /// `old` is the value that the change replaced, not one that was read earlier. Use an exchange instruction where
 /// hardware sets bits in the word. Accessed bits may become inexact: clearing one needs no flush, for example.

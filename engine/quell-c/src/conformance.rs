@@ -58,7 +58,7 @@ unsafe extern "C" {
     /// The suite never returns them.
     pub fn quell_bench_take_frames(frames: u64) -> u64;
 
-    /// Makes a root table that maps the kernel but no page of the suite, and returns its frame.
+    /// Makes a root table that maps only the kernel, not the suite's pages. Returns its frame.
     pub fn quell_bench_new_root() -> u64;
 
     /// Writes the entry of a base page and makes missing tables above it. Invalidates nothing.
@@ -158,19 +158,19 @@ pub unsafe extern "C" fn quell_conformance_new(
     memory: *mut c_void,
     size: usize,
 ) -> quell_status {
-    type OfMachine = Suite<'static, 'static, Machine>;
+    type MachineSuite = Suite<'static, 'static, Machine>;
     answer(|| {
         // SAFETY: C vouches for its memory.
         let engine = unsafe { made(engine) }.map(EngineCell::engine)?;
-        let place: *mut OfMachine = memory.cast();
+        let place: *mut MachineSuite = memory.cast();
         examine(memory.cast::<Line>())?;
-        const { assert!(align_of::<OfMachine>() <= align_of::<Line>()) };
+        const { assert!(align_of::<MachineSuite>() <= align_of::<Line>()) };
         // SAFETY: the bench has no conditions.
         let cpus = unsafe { quell_bench_cpus() } as usize;
         if size < QUELL_CONFORMANCE_SIZE + 32 * cpus {
             return Err(quell_status::Range);
         }
-        let used = size_of::<OfMachine>();
+        let used = size_of::<MachineSuite>();
         #[cfg(target_os = "none")]
         HEAP.take_over(memory.wrapping_byte_add(used), size - used);
         #[cfg(not(target_os = "none"))]

@@ -223,7 +223,7 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// Notes that this CPU has entered the kernel, and flushes kernel mappings that changed while it ran the program.
+/// Notes that this CPU entered the kernel. Flushes kernel mappings that changed while it ran the program.
 ///
 /// Every interrupt, exception, system call and NMI that may interrupt a program calls it first. If the CPU hasn't
 /// called quell_enter_user since the last call, the call costs a few loads.
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// Waits until every online CPU has made the flushes that were requested of it before the call.
+/// Waits until every online CPU has made the flushes requested before this call.
 ///
 /// With remote flush (S4), an initiator may have waited only for receipts: a target has taken the request but may not
 /// have flushed yet. The call interrupts no CPU.

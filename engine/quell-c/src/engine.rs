@@ -129,7 +129,7 @@ enum Reason {
     Unspoken,
 }
 
-const fn refused(status: quell_status, text: &'static CStr) -> Refusal {
+const fn refusal(status: quell_status, text: &'static CStr) -> Refusal {
     #[cfg(feature = "text")]
     return Refusal(status, Reason::Fixed(text));
     #[cfg(not(feature = "text"))]
@@ -142,7 +142,7 @@ const fn refused(status: quell_status, text: &'static CStr) -> Refusal {
 impl From<quell_status> for Refusal {
     fn from(status: quell_status) -> Self {
         #[cfg(feature = "text")]
-        return refused(status, status.text());
+        return refusal(status, status.text());
         #[cfg(not(feature = "text"))]
         Refusal(status, Reason::Unspoken)
     }
@@ -189,7 +189,7 @@ impl From<Unsupported> for Refusal {
             // "text" has only one policy. A later version of the engine may refuse more.
             _ => c"quell_setup describes a machine on which the engine does not run",
         };
-        refused(quell_status::Unsupported, text)
+        refusal(quell_status::Unsupported, text)
     }
 }
 
@@ -218,7 +218,7 @@ fn features(given: &quell_features) -> Result<Features, Refusal> {
         0 => Tagging::None,
         1 => Tagging::PerCpu {
             count: tags.try_into().map_err(|_| {
-                refused(
+                refusal(
                     quell_status::Unsupported,
                     c"quell_features.tags is above 65535: it is the highest tag",
                 )
@@ -228,14 +228,14 @@ fn features(given: &quell_features) -> Result<Features, Refusal> {
             bits: tags.try_into().unwrap_or(u8::MAX),
         },
         _ => {
-            return Err(refused(
+            return Err(refusal(
                 quell_status::Unsupported,
                 c"quell_features.tagging is no enum quell_tagging",
             ));
         }
     };
     if given.broadcast > 1 {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Unsupported,
             c"quell_features.broadcast is neither 0 nor 1",
         ));
@@ -267,7 +267,7 @@ unsafe fn array<P: Place>(
     const { assert!(size_of::<P>() == size_of::<P::Content>()) };
     let first: *mut P::Content = examine(first)
         .map(|()| first.cast())
-        .map_err(|status| refused(status, why))?;
+        .map_err(|status| refusal(status, why))?;
     for index in 0..count {
         // SAFETY: within the array, as the caller promises.
         unsafe { first.add(index).write(make(index)) };
@@ -290,8 +290,8 @@ unsafe fn places(
 ) -> Result<Places, Refusal> {
     let why =
         c"quell_setup.cpu_places, or a pointer in it, is NULL or not aligned to QUELL_LINE_ALIGN";
-    let examined = |place| examine(place).map_err(|status| refused(status, why));
-    examine(first).map_err(|status| refused(status, why))?;
+    let examined = |place| examine(place).map_err(|status| refusal(status, why));
+    examine(first).map_err(|status| refusal(status, why))?;
     // We check every place before we write to any, so that a refusal changes nothing.
     for cpu in 0..count {
         // SAFETY: within the array, as the caller promises.
@@ -373,7 +373,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     // SAFETY: C has initialised it; every field is a number or a pointer.
     let setup = unsafe { &*setup };
     examine(engine).map_err(|status| {
-        refused(
+        refusal(
             status,
             c"quell_engine_new was given memory that is NULL or not aligned to QUELL_LINE_ALIGN",
         )
@@ -381,7 +381,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     let place = room(engine)?;
     // SAFETY: the memory is zeroed, or holds an engine.
     if unsafe { EngineCell::is_in_use(place) } {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Online,
             c"an engine with a CPU online is in this memory: call quell_cpu_offline on each CPU first",
         ));
@@ -394,12 +394,12 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
         quell_hooks::default()
     } else {
         examine(setup.hooks)
-            .map_err(|status| refused(status, c"quell_setup.hooks is not aligned"))?;
+            .map_err(|status| refusal(status, c"quell_setup.hooks is not aligned"))?;
         // SAFETY: C has initialised them; a zero means that there's no function.
         unsafe { *setup.hooks }
     };
     if hooks.start_secondary.is_some() && !Machine::HAS_SECONDARY {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Unsupported,
             c"quell_hooks.start_secondary is set: build the library with the feature \"secondary\"",
         ));
@@ -410,31 +410,31 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
         .and_then(|()| is_built_in(&policy, &features))?;
     let (cpus, each) = (setup.cpu_count, setup.slots_per_cpu);
     let Some(slots) = cpus.checked_mul(each) else {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Unsupported,
             c"quell_setup.slots_per_cpu is too large: no memory has room for so many",
         ));
     };
     if !setup.cpus.is_null() && !setup.cpu_places.is_null() {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Unsupported,
             c"quell_setup has both cpus and cpu_places: set one of them",
         ));
     }
     if setup.cpus.is_null() && setup.cpu_places.is_null() {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Null,
             c"quell_setup.cpus is NULL, and so is cpu_places: set one of them",
         ));
     }
     if setup.slots.is_null() && slots != 0 {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Null,
             c"quell_setup.slots is NULL: set it, or slots_per_cpu to 0",
         ));
     }
     if setup.ledger.is_null() && setup.ledger_entries != 0 {
-        return Err(refused(
+        return Err(refusal(
             quell_status::Null,
             c"quell_setup.ledger is NULL: set it, or ledger_entries to 0",
         ));
@@ -490,7 +490,7 @@ unsafe fn policy(text: *const c_char) -> Result<Policy, Refusal> {
         return Ok(Machine::MECHANISMS);
     }
     #[cfg(not(feature = "text"))]
-    return Err(refused(
+    return Err(refusal(
         quell_status::Policy,
         c"quell_setup.policy is set: build the library with the feature \"text\", or pass NULL for all that is built in",
     ));
@@ -499,7 +499,7 @@ unsafe fn policy(text: *const c_char) -> Result<Policy, Refusal> {
         // SAFETY: as the caller promises.
         let text = unsafe { of_c(text, QUELL_POLICY_LENGTH) };
         let Some(text) = text else {
-            return Err(refused(
+            return Err(refusal(
                 quell_status::Policy,
                 c"quell_setup.policy is longer than 255 bytes or is not UTF-8",
             ));

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn quell_flush(
     })
 }
 
-/// Flushes all of `space`, or waits for another task's flush of it that begins after this call.
+/// Flushes all of `space`, or waits for another task's flush that begins after this call.
 ///
 /// It flushes like quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have
 /// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. `here`

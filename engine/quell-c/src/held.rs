@@ -4,8 +4,8 @@
 //! only the flush refers to the batch here; calls from C meanwhile read only the seal.
 //!
 //! If reported pages follow the last reported range, the engine doesn't get them one by one. The header's inline
-//! function counts them in [`quell_run`], and [`BatchPlace::settle`] reports them together before anything that depends
-//! on them. The engine counts the batch as pending from the first page on, so later observers miss nothing.
+//! function counts them in [`quell_run`], and [`BatchPlace::report_run`] reports them together before anything that
+//! depends on them. The engine counts the batch as pending from the first page on, so later observers miss nothing.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::flight::Callback;
@@ -194,7 +194,7 @@ impl BatchPlace {
         // SAFETY: as the caller promises.
         unsafe {
             let base = range.stride == PageSize::Base && range.pages <= RUN_PAGES;
-            Self::settle(room);
+            Self::report_run(room);
             let batch = (*room).batch.assume_init_mut();
             crate::left::reported(room.cast(), space);
             batch.changed(space, range, scope);
@@ -215,7 +215,7 @@ impl BatchPlace {
     /// # Safety
     /// `room` holds a batch that isn't in flight, no other code uses it, and C has kept its spaces.
     #[inline]
-    pub(crate) unsafe fn settle(room: *mut BatchPlace) {
+    pub(crate) unsafe fn report_run(room: *mut BatchPlace) {
         // SAFETY: as the caller promises.
         let (run, from) = unsafe { (&mut (*room).run, (*room).unreported) };
         if run.of == Self::NO_RUN {
@@ -358,11 +358,13 @@ pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch
 /// # Safety
 /// As [`held`].
 #[inline]
-pub(crate) unsafe fn settled<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
+pub(crate) unsafe fn with_run_reported<'a>(
+    place: *mut quell_batch,
+) -> Result<&'a mut CBatch, quell_status> {
     // SAFETY: as the caller promises.
     unsafe {
         let room = open(place)?;
-        BatchPlace::settle(room);
+        BatchPlace::report_run(room);
         Ok((*room).batch.assume_init_mut())
     }
 }

@@ -86,7 +86,7 @@ pub unsafe extern "C" fn quell_deferred_flush_flushed(
     })
 }
 
-/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before.
+/// Takes a frame back for its page, to be mapped read-only at the same places.
 ///
 /// No flush is needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the
 /// engine doesn't have. Then the frame no longer belongs to the page.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn quell_reinstate(
     }
 }
 
-/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner.
+/// Makes the frame's deferred flush if still outstanding. Takes the frame for a new owner.
 ///
 /// Returns whether the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred
 /// flush. Also returns false if a pointer is refused, or on a CPU that the engine doesn't have.
@@ -147,12 +147,16 @@ pub unsafe extern "C" fn quell_is_flushed(
     }
 }
 
-/// Makes the frame's deferred flush, so that its entries and its page-cache slot may be filled again.
+/// Makes the frame's deferred flush, so that its entries and page-cache slot may be refilled.
 ///
-/// Call it before you rewrite an entry of `space` whose marker names the frame. (The marker is the value that the
-/// kernel left when it cleared the entry lazily.) Also call it before you fill a page-cache slot that held the frame.
-/// It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that name the
-/// frame.
+/// Call it before you overwrite a marker in a table of `space`: a non-present entry that names the frame. If the
+/// frame's batch has not ended yet, the call flushes `space` like quell_flush_pending.
+///
+/// Call it also before you fill a page-cache slot that held the frame. Hold the slot's lock: then the batch has ended,
+/// and any space will do as `space`.
+///
+/// It costs one load when no flush is deferred. After quell_reinstate it flushes nothing, although other markers may
+/// still name the frame.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]

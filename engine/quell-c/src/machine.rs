@@ -121,7 +121,7 @@ unsafe extern "C" {
     /// No other CPU has this number at the same time.
     pub fn quell_hw_this_cpu() -> u32;
 
-    /// Executes a full barrier that also makes table stores visible to the walkers of all CPUs.
+    /// Executes a full barrier that also shows table stores to the walkers of all CPUs.
     ///
     /// It covers this CPU's own stores. It also covers stores of other CPUs that this CPU has observed: it took the
     /// lock under which they were made, for example. On x86 it's `mfence`, on Arm `dsb ish`.
@@ -145,7 +145,7 @@ unsafe extern "C" {
     /// neither this function nor quell_hw_broadcast_complete.
     pub fn quell_hw_broadcast_start(what: *const quell_invalidate);
 
-    /// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`).
+    /// Waits until this CPU's broadcasts are complete on every CPU (`dsb ish`, `tlbsync`).
     ///
     /// quell calls it only if `quell_features.broadcast` is set.
     pub fn quell_hw_broadcast_complete();
@@ -156,7 +156,7 @@ unsafe extern "C" {
     /// tags, only global ones survive. Interrupts are masked.
     pub fn quell_hw_load_root(root: u64, tag: u16, keep: bool);
 
-    /// Leaves every user root: until the next quell_hw_load_root, this CPU uses and fills no user translation.
+    /// Leaves every user root. Until the next quell_hw_load_root, this CPU uses and fills no user translation.
     ///
     /// For example, it loads the kernel's own root on x86, or a reserved table on Arm. It also drops entries under the
     /// tag of the root that it loads, except global ones. Interrupts are masked.

@@ -6,7 +6,7 @@
 use crate::status::{answer, quell_status};
 use core::ffi::c_char;
 
-/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake.
+/// Turns on a mutant of the engine, so that a test can detect the mistake.
 ///
 /// `quell explore --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants,
 /// and QUELL_STATUS_VALUE if there is no mutant of this name.

@@ -46,7 +46,7 @@ pub const QUELL_BATCH_REST: usize = QUELL_BATCH_SIZE - 16;
 pub const QUELL_DEFERRED_FLUSH_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.
 pub const QUELL_STAMP_SIZE: usize = 8;
-/// The alignment of the types that CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
+/// The alignment of shared types, a cache line: engine, CPU, slot, ledger entry and space.
 pub const QUELL_LINE_ALIGN: usize = 64;
 /// The alignment of the other types: batch, deferred flush, stamp and plan.
 pub const QUELL_WORD_ALIGN: usize = 8;

@@ -122,7 +122,7 @@ impl quell_status {
     ];
 }
 
-/// Returns the meaning of a status: one line without a newline, ended with a zero byte.
+/// Returns a status in words: one line without a newline, ended by a zero byte.
 ///
 /// The text is valid for ever. For a number that isn't a status, the text explains that.
 ///

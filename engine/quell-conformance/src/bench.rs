@@ -32,7 +32,21 @@ pub enum Rights {
 ///
 /// Every method may be called on every CPU at any time.
 ///
-/// See [the crate's example](crate).
+/// # Examples
+///
+/// [The crate's example](crate) implements the trait. This check uses it:
+///
+/// ```
+/// use quell::{Frame, Page};
+/// use quell_conformance::{Bench, Rights};
+/// /// Returns whether a program could read the word that the bench wrote. `root` is loaded.
+/// fn is_readable<B: Bench>(bench: &B, root: Frame, page: Page) -> bool {
+///     let frame = bench.take_frames(1).first;
+///     bench.set_word(frame, 0, 42);
+///     bench.set(root, page, Some((frame, Rights::Read)));
+///     bench.try_read(page.address()) == Some(42)
+/// }
+/// ```
 ///
 /// # Safety
 /// [`Bench::take_frames`] returns memory that nothing else uses. [`Bench::new_root`] returns a root of the machine's

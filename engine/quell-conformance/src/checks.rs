@@ -36,7 +36,7 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
         ("C5 spaces_see_their_own_pages", Part::isolate),
         ("C6 unlinked_tables_are_not_walked", Part::unlink),
         ("C7 everybody_flushes_at_once", Part::together),
-        ("C3 second_actors_flush_pending", Part::flush_pending),
+        ("C3 later_observers_flush_pending", Part::flush_pending),
         ("C4 C1 deferred_flushes_are_made", Part::defer),
         ("C6 roots_are_left", Part::leave_root),
         ("C8 zeroed_is_zero", Part::zero),

@@ -18,7 +18,7 @@ pub(crate) const NEW: u64 = 0xbbbb;
 pub(crate) const OWN_ENTRIES: [KernelEntries; 2] = [KernelEntries::Global, KernelEntries::Tagged];
 
 /// The state that all CPUs share.
-pub(crate) struct Shared<H: Bench> {
+pub(crate) struct SharedState<H: Bench> {
     pub spaces: [AddressSpace<H>; 2],
     /// The kernel spaces, one for global entries and one for others.
     pub own_half: Option<[AddressSpace<H>; 2]>,
@@ -40,7 +40,7 @@ pub(crate) struct Shared<H: Bench> {
     pub stage: H::Word,
 }
 
-impl<H: Bench> Shared<H> {
+impl<H: Bench> SharedState<H> {
     pub fn new(engine: &Engine<'_, H>) -> Self {
         let hw = engine.hw();
         let pair = || {
@@ -48,7 +48,7 @@ impl<H: Bench> Shared<H> {
             [extent.first, extent.first.plus(1)]
         };
         let word = || H::Word::new(0);
-        Shared {
+        SharedState {
             // SAFETY: `Bench` promises a root of the machine's format. We free it after we've retired the
             // space.
             spaces: [(); 2].map(|()| unsafe { engine.new_space(hw.new_root()) }),
@@ -85,7 +85,7 @@ impl<H: Bench> Shared<H> {
 
 /// One CPU's part in the suite.
 pub(crate) struct Part<'s, 'm, H: Bench> {
-    pub shared: &'s Shared<H>,
+    pub shared: &'s SharedState<H>,
     pub engine: &'s Engine<'m, H>,
     pub hw: &'s H,
     pub me: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Part<'s, 'm, H: Bench> {
 
 impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
     pub fn new(
-        shared: &'s Shared<H>,
+        shared: &'s SharedState<H>,
         engine: &'s Engine<'m, H>,
         before: Option<&'s AddressSpace<H>>,
     ) -> Self {
@@ -131,7 +131,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.current.set(Some(index));
     }
 
-    /// Loads the space that was loaded before the suite began, and returns whether there was one.
+    /// Loads the space that was loaded before the suite. Returns whether there was one.
     pub fn enter_before(&self) -> bool {
         if let Some(space) = self.before {
             self.engine
@@ -143,7 +143,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.before.is_some()
     }
 
-    /// Returns to the state before the suite: loads the space that was loaded then, or none.
+    /// Loads the space that was loaded before the suite, or none.
     pub fn leave(&self) {
         if !self.enter_before() {
             // The CPU had no space loaded, so we take it offline to make it leave the suite's.
@@ -204,7 +204,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.hw.try_read(page.address()) == Some(value)
     }
 
-    /// Maps the page to a frame that contains [`OLD`], and checks that every CPU can read it.
+    /// Maps the page to a frame that contains [`OLD`]. Checks that every CPU can read it.
     pub fn begin(&self, page: Page, rights: Rights) -> Verdict {
         let frame = self.shared.pair[0];
         self.lead(|| {

@@ -56,13 +56,13 @@ pub const TERMS: &[(&str, &str)] = &[
 
 /// Text of at most `N` bytes. Longer text is cut off.
 #[derive(Clone, Copy)]
-struct Short<const N: usize> {
+struct ShortText<const N: usize> {
     bytes: [u8; N],
     length: usize,
 }
 
-impl<const N: usize> Short<N> {
-    const EMPTY: Self = Short {
+impl<const N: usize> ShortText<N> {
+    const EMPTY: Self = ShortText {
         bytes: [0; N],
         length: 0,
     };
@@ -73,7 +73,7 @@ impl<const N: usize> Short<N> {
     }
 }
 
-impl<const N: usize> fmt::Write for Short<N> {
+impl<const N: usize> fmt::Write for ShortText<N> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             let end = self.length + character.len_utf8();
@@ -87,7 +87,7 @@ impl<const N: usize> fmt::Write for Short<N> {
 
 /// The kind of word that we expect instead of the wrong part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Expected {
+enum Expectation {
     /// A term, but the text has none.
     Term,
     /// A mechanism, or at the beginning `baseline` or `all`.
@@ -117,14 +117,14 @@ enum Expected {
 /// ```
 #[derive(Clone, Copy)]
 pub struct PolicyError {
-    expected: Expected,
+    expected: Expectation,
     /// The wrong part of the text, which we cut off if it's long.
-    culprit: Short<40>,
+    culprit: ShortText<40>,
 }
 
 impl PolicyError {
-    fn new(expected: Expected, culprit: &str) -> Self {
-        let mut short = Short::EMPTY;
+    fn new(expected: Expectation, culprit: &str) -> Self {
+        let mut short = ShortText::EMPTY;
         // We cut off a long part.
         let _ = short.write_str(culprit);
         PolicyError {
@@ -136,29 +136,29 @@ impl PolicyError {
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const TERMS: &str = "expected baseline, all or S0 to S4, joined by + or -";
+        const TERMS: &str = "expected baseline, all or S0 to S4, with + or - between them";
         let culprit = self.culprit.as_str();
         match self.expected {
-            Expected::Term if culprit.is_empty() => write!(f, "a term is missing; {TERMS}"),
-            Expected::Term => write!(f, "after `{culprit}` a term is missing; {TERMS}"),
-            Expected::Mechanism => write!(f, "`{culprit}` is not a mechanism; {TERMS}"),
-            Expected::Detail => write!(
+            Expectation::Term if culprit.is_empty() => write!(f, "a term is missing; {TERMS}"),
+            Expectation::Term => write!(f, "after `{culprit}` a term is missing; {TERMS}"),
+            Expectation::Mechanism => write!(f, "`{culprit}` is not a mechanism; {TERMS}"),
+            Expectation::Detail => write!(
                 f,
                 "`{culprit}` is not of the form key=value; there are tags, cap, concurrent, asynchronous and inline"
             ),
-            Expected::Key => write!(
+            Expectation::Key => write!(
                 f,
                 "no detail `{culprit}`; there are tags, cap, concurrent, asynchronous and inline"
             ),
-            Expected::Tags => write!(
+            Expectation::Tags => write!(
                 f,
                 "`{culprit}`: expected a number from 1 to 65535, all or off"
             ),
-            Expected::Cap => write!(
+            Expectation::Cap => write!(
                 f,
                 "`{culprit}`: expected at least {PAGE_BYTES} bytes, like 8M, or none"
             ),
-            Expected::Switch => write!(f, "`{culprit}`: expected yes or no"),
+            Expectation::Switch => write!(f, "`{culprit}`: expected yes or no"),
         }
     }
 }
@@ -176,7 +176,7 @@ fn parse_mechanism(text: &str) -> Result<Mechanism, PolicyError> {
     Mechanism::ALL
         .into_iter()
         .find(|mechanism| mechanism.name().eq_ignore_ascii_case(text))
-        .ok_or_else(|| PolicyError::new(Expected::Mechanism, text))
+        .ok_or_else(|| PolicyError::new(Expectation::Mechanism, text))
 }
 
 /// Reads the terms.
@@ -184,7 +184,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
     let next = |text: &str| text.find(['+', '-']).unwrap_or(text.len());
     let mut end = next(text);
     let mut policy = match text[..end].trim() {
-        "" => return Err(PolicyError::new(Expected::Term, "")),
+        "" => return Err(PolicyError::new(Expectation::Term, "")),
         "baseline" => Policy::BASELINE,
         "all" => Policy::ALL,
         term => Policy::only(parse_mechanism(term)?),
@@ -194,7 +194,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
         let from = end + 1;
         end = from + next(&text[from..]);
         policy = match text[from..end].trim() {
-            "" => return Err(PolicyError::new(Expected::Term, &text[..from])),
+            "" => return Err(PolicyError::new(Expectation::Term, &text[..from])),
             term if adds => policy.with(parse_mechanism(term)?),
             term => policy.without(parse_mechanism(term)?),
         };
@@ -221,7 +221,7 @@ fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
     let wrong = |expected| PolicyError::new(expected, text);
     let (key, value) = text
         .split_once('=')
-        .ok_or_else(|| wrong(Expected::Detail))?;
+        .ok_or_else(|| wrong(Expectation::Detail))?;
     let (key, value) = (key.trim(), value.trim());
     let switch = match key {
         "tags" => {
@@ -230,7 +230,7 @@ fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
                 "all" => TagPolicy::All,
                 _ => match value.parse() {
                     Ok(slots @ 1..) => TagPolicy::Slots(slots),
-                    _ => return Err(wrong(Expected::Tags)),
+                    _ => return Err(wrong(Expectation::Tags)),
                 },
             };
             return Ok(());
@@ -240,7 +240,7 @@ fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
                 "none" => None,
                 _ => match bytes(value) {
                     Some(bytes @ PAGE_BYTES..) => Some(bytes),
-                    _ => return Err(wrong(Expected::Cap)),
+                    _ => return Err(wrong(Expectation::Cap)),
                 },
             };
             return Ok(());
@@ -248,12 +248,12 @@ fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
         "concurrent" => &mut policy.concurrent,
         "asynchronous" => &mut policy.asynchronous,
         "inline" => &mut policy.inline_requests,
-        _ => return Err(PolicyError::new(Expected::Key, key)),
+        _ => return Err(PolicyError::new(Expectation::Key, key)),
     };
     *switch = match value {
         "yes" => true,
         "no" => false,
-        _ => return Err(wrong(Expected::Switch)),
+        _ => return Err(wrong(Expectation::Switch)),
     };
     Ok(())
 }
@@ -355,7 +355,7 @@ pub struct PolicyText(pub Policy);
 impl fmt::Display for PolicyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // We write it as a whole, so that we can pad it. The longest policy has fewer than a hundred characters.
-        let mut out = Short::<128>::EMPTY;
+        let mut out = ShortText::<128>::EMPTY;
         write_terms(&self.0, &mut out)?;
         write_details(&self.0, &mut out)?;
         f.pad(out.as_str())

@@ -1,7 +1,7 @@
 //! Runs the suite on all CPUs together, and reports the results.
 
 use crate::bench::Bench;
-use crate::part::{Part, Shared};
+use crate::part::{Part, SharedState};
 use crate::{checks, promises};
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{AddressSpace, Engine, Word};
@@ -37,10 +37,22 @@ pub struct Check {
 
 /// The suite of checks, shared by all CPUs.
 ///
-/// See [the crate's example](crate).
+/// # Examples
+///
+/// [The crate's example](crate) is complete. Each CPU of a kernel calls a function like this one:
+///
+/// ```
+/// use quell_conformance::{Bench, Suite};
+/// /// Runs the suite, and returns the number of failed checks on CPU 0.
+/// fn test<B: Bench>(suite: &Suite<'_, '_, B>) -> usize {
+///     let mut failed = 0;
+///     suite.run(None, |check| failed += usize::from(check.failures > 0));
+///     failed
+/// }
+/// ```
 pub struct Suite<'e, 'm, H: Bench> {
     engine: &'e Engine<'m, H>,
-    shared: Shared<H>,
+    shared: SharedState<H>,
 }
 
 impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
@@ -48,7 +60,7 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
     pub fn new(engine: &'e Engine<'m, H>) -> Self {
         Suite {
             engine,
-            shared: Shared::new(engine),
+            shared: SharedState::new(engine),
         }
     }
 

@@ -599,7 +599,7 @@ fn machine<const S: bool>(
     tagging: Tagging,
     policy: Policy,
     wrong: Mistake,
-) -> (&'static Toy<S>, &'static EngineOf<S>) {
+) -> (&'static Toy<S>, &'static ToyEngine<S>) {
     // Interrupt handlers refer to the engine as long as the machine exists, which is for ever, as in a kernel.
     let toy: &'static Toy<S> = Box::leak(Box::new(Toy {
         wrong,
@@ -622,14 +622,14 @@ fn machine<const S: bool>(
     let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
     let engine =
         Engine::new(toy, cpus.leak(), ledger.leak(), policy).expect("a machine that holds");
-    let engine: &'static EngineOf<S> = Box::leak(Box::new(engine));
+    let engine: &'static ToyEngine<S> = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| {
         engine.this_cpu().mask_interrupts().on_interrupt()
     }));
     (toy, engine)
 }
 
-type EngineOf<const S: bool = true> = Engine<'static, Toy<S>>;
+type ToyEngine<const S: bool = true> = Engine<'static, Toy<S>>;
 
 /// Runs the suite on such a machine, and returns the results that CPU 0 reported.
 fn run(tagging: Tagging, policy: Policy, wrong: Mistake) -> Vec<Check> {
@@ -637,7 +637,7 @@ fn run(tagging: Tagging, policy: Policy, wrong: Mistake) -> Vec<Check> {
 }
 
 fn run_on<const S: bool>(
-    (toy, engine): (&'static Toy<S>, &'static EngineOf<S>),
+    (toy, engine): (&'static Toy<S>, &'static ToyEngine<S>),
 ) -> (&'static Toy<S>, Vec<Check>) {
     let suite = Suite::new(engine);
     let root = *toy.process.get_or_init(|| toy.allocate(1).first);
@@ -770,8 +770,8 @@ fn mutants_of_the_engine_are_found() {
         ("FinishSkipsFlush", "changed_pages"),
         ("SkipGenerationBump", "changed_pages"),
         ("SwitchIgnoresGeneration", "own_pages"),
-        ("PendingNotRecorded", "second_actors"),
-        ("FlushPendingSkipped", "second_actors"),
+        ("PendingNotRecorded", "later_observers"),
+        ("FlushPendingSkipped", "later_observers"),
         ("ReuseSkipsFlush", "deferred_flushes"),
         ("ZeroSkipsTail", "zeroed_is_zero"),
         ("KernelSkipsIdle", "kernels_own"),
@@ -783,7 +783,7 @@ fn mutants_of_the_engine_are_found() {
     fails(
         ASID,
         Mistake::Mutant("FlushPendingOnlyWaits"),
-        "second_actors",
+        "later_observers",
     );
 }
 

@@ -3,7 +3,7 @@
 use crate::machine::Clear;
 use crate::pieces::ClearPolicy;
 use crate::strategy::Temperature;
-use crate::zeroed::{Clearable, Zeroed};
+use crate::zeroed::{Clearable, ZeroedFrame};
 use quell::{Extent, Frame};
 
 /// Counts the work of one [`Clearer::extent`].
@@ -102,7 +102,7 @@ impl<'a, M: Clear> Clearer<'a, M> {
         done
     }
 
-    /// Zeroes the memory that `frame` owns, and returns `frame` as [`Zeroed`].
+    /// Zeroes the memory that `frame` owns, and returns `frame` as [`ZeroedFrame`].
     ///
     /// The arguments `fault` and `preempt` are those of [`Clearer::extent`].
     pub fn frame<F: Clearable>(
@@ -110,9 +110,9 @@ impl<'a, M: Clear> Clearer<'a, M> {
         frame: F,
         fault: Option<Frame>,
         preempt: impl FnMut(),
-    ) -> (Zeroed<F>, ClearStats) {
+    ) -> (ZeroedFrame<F>, ClearStats) {
         // SAFETY: the frame owns the memory, and we own the frame.
         let done = unsafe { self.extent(frame.extent(), fault, preempt) };
-        (Zeroed::unchecked(frame), done)
+        (ZeroedFrame::unchecked(frame), done)
     }
 }

@@ -1,5 +1,8 @@
 //! Zeroes memory in long runs of frames, and keeps a pool of zeroed frames.
 //!
+//! Zeroing by extents follows [Arora's
+//! series](https://lore.kernel.org/all/20250917152418.4077386-17-ankur.a.arora@oracle.com/) for Linux.
+//!
 //! Memory must be zeroed before it gets a new owner. That's most of the cost of a demand fault on a large page. Three
 //! decisions make it cheap, and each has its module:
 //!
@@ -52,7 +55,8 @@
 //! # Guarantees
 //!
 //! [`Clearer::extent`] zeroes every byte of an extent exactly once, whatever the policy. Only [`Clearer::frame`] and
-//! [`Pool::take`] return a [`Zeroed`] value. So code that accepts only this type can't get a frame that wasn't cleared.
+//! [`Pool::take`] return a [`ZeroedFrame`] value. So code that accepts only this type can't get a frame that wasn't
+//! cleared.
 //!
 //! # Limits
 //!
@@ -76,8 +80,8 @@ pub use machine::Clear;
 pub use pieces::{ClearPolicy, Piece, Pieces};
 pub use plan::{Caches, Chooser, Plan, Sample};
 pub use pool::{Budget, FillResult, Pool, Pooled, StopReason};
-pub use strategy::{Available, Strategy, Temperature};
-pub use zeroed::{Clearable, Zeroed};
+pub use strategy::{Strategy, StrategySet, Temperature};
+pub use zeroed::{Clearable, ZeroedFrame};
 
 #[cfg(test)]
 mod tests;

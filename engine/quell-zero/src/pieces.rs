@@ -48,10 +48,10 @@ pub struct ClearPolicy {
 }
 
 impl ClearPolicy {
-    /// The cap that Linux merged for cooperative preemption: 32 MB, about the length from which Zen processors stop
-    /// allocating cache lines.
+    /// Linux's cap for cooperative preemption: 32 MB. From about this length, Zen processors stop allocating cache
+    /// lines.
     pub const COOPERATIVE_CAP: u64 = 32 << 20;
-    /// The cap with which zeroing of whole extents was first published: 8 MB, about 1 ms at 10 GB/s.
+    /// The cap of the first published zeroing of extents: 8 MB. That takes about 1 ms at 10 GB/s.
     pub const S1_CAP: u64 = 8 << 20;
 
     /// Makes a policy for a kernel that is preempted only at its own preemption points.
@@ -66,7 +66,7 @@ impl ClearPolicy {
         }
     }
 
-    /// Makes a policy for a kernel that can be preempted anywhere: whole extents, without a cap.
+    /// Makes a policy for a kernel that is preemptible everywhere: whole extents, no cap.
     pub const fn preemptible(plan: Plan) -> Self {
         ClearPolicy {
             cap_bytes: None,
@@ -136,7 +136,17 @@ impl Default for ClearPolicy {
 
 /// Describes a run of frames that is cleared without a preemption point inside.
 ///
-/// See the example of [`ClearPolicy`].
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::{ClearPolicy, Temperature};
+/// let extent = Extent { first: Frame(0), frames: 512 };
+/// let policy = ClearPolicy::default();
+/// // The program reads frame 7 next, so its neighbourhood is cleared last and through the caches.
+/// let last = policy.pieces(extent, Some(Frame(7))).last().unwrap();
+/// assert_eq!((last.extent.first, last.temperature), (Frame(5), Temperature::Hot));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// The frames.

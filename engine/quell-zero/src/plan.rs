@@ -14,7 +14,7 @@
 //! mostly slows a measurement down, so we use the fastest of several samples of one strategy. If you can tell which
 //! samples were undisturbed, pass only their median: it's a better input.
 
-use crate::strategy::{Available, Strategy, Temperature};
+use crate::strategy::{Strategy, StrategySet, Temperature};
 
 /// The smallest length with a class of its own: 4 KB.
 const SMALLEST: u32 = 12;
@@ -68,7 +68,7 @@ impl Plan {
         }
     }
 
-    /// Returns the plan as rows: the shortest length in bytes, and the strategy from there on. The shortest row is
+    /// Returns the plan's rows: the shortest length in bytes, and the strategy from there on. The shortest row is
     /// first.
     pub fn rows(&self, temperature: Temperature) -> impl Iterator<Item = (u64, Strategy)> + '_ {
         let column = match temperature {
@@ -100,8 +100,8 @@ impl Default for Plan {
 /// # Examples
 ///
 /// ```
-/// use quell_zero::{Available, Caches, Chooser, Strategy, Temperature};
-/// let available = Available::STORES.with(Strategy::Clzero);
+/// use quell_zero::{Caches, Chooser, Strategy, StrategySet, Temperature};
+/// let available = StrategySet::STORES.with(Strategy::Clzero);
 /// let caches = Caches { last: 32 << 20, ..Caches::default() };
 /// let plan = Chooser { available, caches }.defaults();
 /// assert_eq!(plan.strategy(Temperature::Hot, 2 << 20), Strategy::Stores);
@@ -123,12 +123,12 @@ pub struct Caches {
 /// # Examples
 ///
 /// ```
-/// use quell_zero::{Available, Chooser, Sample, Strategy, Temperature};
+/// use quell_zero::{Chooser, Sample, Strategy, StrategySet, Temperature};
 /// let sample = |strategy, ticks| {
 ///     Sample { strategy, temperature: Temperature::Bypassing, bytes: 2 << 20, ticks }
 /// };
 /// let samples = [sample(Strategy::RepStos, 90_000), sample(Strategy::Clzero, 60_000)];
-/// let available = Available::STORES.with(Strategy::RepStos).with(Strategy::Clzero);
+/// let available = StrategySet::STORES.with(Strategy::RepStos).with(Strategy::Clzero);
 /// let chooser = Chooser { available, ..Chooser::default() };
 /// let plan = chooser.calibrated(&chooser.defaults(), &samples);
 /// assert_eq!(plan.strategy(Temperature::Bypassing, 2 << 20), Strategy::Clzero);
@@ -166,9 +166,9 @@ impl Sample {
 /// # Examples
 ///
 /// ```
-/// use quell_zero::{Available, Caches, Chooser, Strategy, Temperature};
+/// use quell_zero::{Caches, Chooser, Strategy, StrategySet, Temperature};
 /// // On the machine itself: `quell_arch::zero::available()` and `quell_arch::zero::caches()`.
-/// let available = Available::STORES.with(Strategy::RepStos).with(Strategy::NonTemporal64);
+/// let available = StrategySet::STORES.with(Strategy::RepStos).with(Strategy::NonTemporal64);
 /// let chooser = Chooser { available, caches: Caches::default() };
 /// let plan = chooser.defaults();
 /// assert_eq!(plan.strategy(Temperature::Hot, 2 << 20), Strategy::RepStos);
@@ -177,13 +177,13 @@ impl Sample {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chooser {
     /// The strategies that may be used.
-    pub available: Available,
+    pub available: StrategySet,
     /// The sizes of the caches.
     pub caches: Caches,
 }
 
 impl Chooser {
-    /// A strategy ties with the fastest one if that one leads by at most 1/32, or 3 %.
+    /// The margin of a tie: the fastest strategy leads by at most 1/32 (3 %).
     pub const MARGIN: u128 = 32;
 
     /// The rule's order for memory that is read next: through the caches.

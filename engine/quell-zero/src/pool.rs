@@ -12,7 +12,7 @@
 
 use crate::clearer::Clearer;
 use crate::machine::Clear;
-use crate::zeroed::{Clearable, Zeroed};
+use crate::zeroed::{Clearable, ZeroedFrame};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use quell::Word;
@@ -55,7 +55,7 @@ pub trait Pooled: Clearable + Sized {
     unsafe fn from_raw(raw: u64) -> Self;
 }
 
-/// Limits memory bandwidth to a number of bytes per tick, with bursts up to a limit.
+/// Limits memory bandwidth to a number of bytes per tick, with limited bursts.
 ///
 /// It's a token bucket in one word, which all CPUs may use at once. The caller passes the time, in ticks of its choice.
 /// For example, with ticks of a microsecond the rate is in megabytes per second. If the clocks of CPUs disagree, the
@@ -127,7 +127,16 @@ impl<W: Word> Budget<W> {
 
 /// Returned by [`Pool::fill`]: its number of frames, and the reason why it stopped.
 ///
-/// See the example of [`Pool`].
+/// # Examples
+///
+/// ```
+/// use quell_zero::{FillResult, StopReason};
+/// /// Returns whether an idle thread should try again when the budget has grown.
+/// fn waits(result: FillResult) -> bool {
+///     result.stopped == StopReason::Budget
+/// }
+/// assert!(!waits(FillResult { frames: 3, stopped: StopReason::Full }));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FillResult {
     /// The number of frames that were zeroed and put into the pool.
@@ -138,7 +147,20 @@ pub struct FillResult {
 
 /// Gives the reason why [`Pool::fill`] stopped.
 ///
-/// See the example of [`Pool`].
+/// # Examples
+///
+/// ```
+/// use quell_zero::StopReason;
+/// /// Returns the remedy for a pool that stays too small.
+/// fn remedy(reason: StopReason) -> &'static str {
+///     match reason {
+///         StopReason::Full => "lend more slots",
+///         StopReason::Budget => "allow more bytes per tick",
+///         StopReason::Source => "free memory",
+///     }
+/// }
+/// assert_eq!(remedy(StopReason::Source), "free memory");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopReason {
     /// No slot is free.
@@ -214,7 +236,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         }
     }
 
-    /// Returns the number of frames in the pool, including frames that are being zeroed for it.
+    /// Returns the number of frames in the pool, including those being zeroed for it.
     ///
     /// The number may change at any time.
     pub fn len(&self) -> u64 {
@@ -240,7 +262,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// # Panics
     ///
     /// In debug builds, if [`Pooled::into_raw`] returns [`u64::MAX`].
-    pub fn put(&self, frame: Zeroed<F>) -> Result<(), Zeroed<F>> {
+    pub fn put(&self, frame: ZeroedFrame<F>) -> Result<(), ZeroedFrame<F>> {
         if !self.reserve() {
             return Err(frame);
         }
@@ -251,7 +273,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// Takes a zeroed frame out of the pool.
     ///
     /// Returns `None` if there is none. It may miss a frame that is put in meanwhile.
-    pub fn take(&self) -> Option<Zeroed<F>> {
+    pub fn take(&self) -> Option<ZeroedFrame<F>> {
         if self.is_empty() {
             return None;
         }
@@ -264,7 +286,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
                 // SAFETY: `insert` put it there, no other pool uses the slots, and the exchange succeeds on one CPU
                 // only.
                 let frame = unsafe { F::from_raw(held - 1) };
-                return Some(Zeroed::unchecked(frame));
+                return Some(ZeroedFrame::unchecked(frame));
             }
         }
         None
@@ -332,7 +354,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     }
 
     /// Puts a frame into a slot. The caller has reserved one.
-    fn insert(&self, frame: Zeroed<F>) {
+    fn insert(&self, frame: ZeroedFrame<F>) {
         let raw = frame.into_inner().into_raw();
         debug_assert_ne!(raw, u64::MAX, "Pooled::into_raw must stay below u64::MAX");
         // There are never more reservations than slots, so one slot is free. A round finds none only if other CPUs put

@@ -116,32 +116,32 @@ pub enum Temperature {
 /// Holds the set of strategies that may be used.
 ///
 /// `quell_arch::zero::available` returns the strategies that a processor has; a kernel may allow itself fewer
-/// ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.
+/// ([`StrategySet::without_vectors`]). [`Strategy::Stores`] is always a member.
 ///
 /// # Examples
 ///
 /// ```
-/// use quell_zero::{Available, Strategy};
-/// let found = Available::STORES.with(Strategy::RepStos).with(Strategy::NonTemporal512);
+/// use quell_zero::{Strategy, StrategySet};
+/// let found = StrategySet::STORES.with(Strategy::RepStos).with(Strategy::NonTemporal512);
 /// // A kernel that does not save vector registers:
 /// let allowed = found.without_vectors();
 /// assert!(allowed.has(Strategy::RepStos) && !allowed.has(Strategy::NonTemporal512));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Available(u16);
+pub struct StrategySet(u16);
 
-impl Available {
+impl StrategySet {
     /// Only ordinary stores.
-    pub const STORES: Available = Available(1 << Strategy::Stores as u16);
+    pub const STORES: StrategySet = StrategySet(1 << Strategy::Stores as u16);
 
     /// Adds `strategy` to the set.
     pub const fn with(self, strategy: Strategy) -> Self {
-        Available(self.0 | 1 << strategy as u16)
+        StrategySet(self.0 | 1 << strategy as u16)
     }
 
     /// Removes `strategy` from the set. [`Strategy::Stores`] stays.
     pub const fn without(self, strategy: Strategy) -> Self {
-        Available(self.0 & !(1 << strategy as u16) | Self::STORES.0)
+        StrategySet(self.0 & !(1 << strategy as u16) | Self::STORES.0)
     }
 
     /// Removes strategies that overwrite vector registers, for kernels that don't save these.
@@ -163,13 +163,13 @@ impl Available {
     }
 }
 
-impl Default for Available {
+impl Default for StrategySet {
     fn default() -> Self {
         Self::STORES
     }
 }
 
-impl fmt::Debug for Available {
+impl fmt::Debug for StrategySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
     }

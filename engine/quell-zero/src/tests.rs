@@ -1,8 +1,8 @@
 //! Tests every promise of this crate on a machine that records the zeroing.
 
 use crate::{
-    Available, Budget, Caches, Chooser, Clear, ClearPolicy, Clearer, Piece, Plan, Sample, Strategy,
-    Temperature,
+    Budget, Caches, Chooser, Clear, ClearPolicy, Clearer, Piece, Plan, Sample, Strategy,
+    StrategySet, Temperature,
 };
 use proptest::prelude::{Just, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use quell::PAGE_BYTES;
@@ -61,7 +61,7 @@ fn extent(first: u64, frames: u64) -> Extent {
 
 /// Returns a plan with a different strategy for each temperature.
 fn two_tone() -> Plan {
-    let available = Available::STORES
+    let available = StrategySet::STORES
         .with(Strategy::RepStos)
         .with(Strategy::Clzero);
     let samples: Vec<Sample> = (12..=30)
@@ -115,7 +115,7 @@ fn check_clear(
         return Err("no preemption point between two pieces");
     }
     let inside = fault.filter(|&f| whole.first.0 <= f && f < whole.first.0 + whole.frames);
-    // If S1 is on and there's no cap, there are at most three pieces.
+    // If whole extents are cleared and there's no cap, there are at most three pieces.
     if policy.whole_extents && policy.cap_bytes.is_none() && calls.len() > 3 {
         return Err("an uncapped extent was cut up");
     }
@@ -174,7 +174,7 @@ proptest! {
     ) {
         let extent = extent(first, frames);
         let fault = fault.then_some(Frame(first.wrapping_add(near)));
-        let available = Strategy::ALL.iter().fold(Available::STORES, |set, &strategy| set.with(strategy));
+        let available = Strategy::ALL.iter().fold(StrategySet::STORES, |set, &strategy| set.with(strategy));
         let samples: Vec<_> = samples.into_iter().map(|(bytes, ticks, strategy, hot)| Sample {
             strategy: Strategy::ALL[strategy],
             temperature: if hot { Temperature::Hot } else { Temperature::Bypassing },
@@ -229,7 +229,7 @@ fn presets_are_the_published_ones() {
     assert_eq!(hot.extent, extent(7, 5));
 }
 
-/// We use the order of the kernel on which S1 was measured: in a 2 MB page, the pages after the fault are cleared from
+/// We use the order of the kernel on which zeroing by extents was measured: in a 2 MB page, the pages after the fault are cleared from
 /// the end.
 #[test]
 fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
@@ -262,7 +262,7 @@ fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
 /// Each piece is cleared by its own length and temperature, and counted accordingly.
 #[test]
 fn a_piece_is_cleared_by_its_own_length() {
-    let available = Available::STORES
+    let available = StrategySet::STORES
         .with(Strategy::RepStos)
         .with(Strategy::Clzero);
     let chooser = Chooser {

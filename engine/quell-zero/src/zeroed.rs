@@ -1,14 +1,29 @@
 //! Proves, by a type, that memory contains only zeros.
 //!
-//! A [`Zeroed`] is a frame that was cleared and hasn't been written since. [`Clearer::frame`](crate::Clearer::frame) or
-//! [`Pool::take`](crate::Pool::take) returns it, and the page-fault handler that maps the frame consumes it. A
-//! `Zeroed` gives no mutable access. A handler that takes a `Zeroed<F>` can't map a dirty frame.
+//! A [`ZeroedFrame`] is a frame that was cleared and hasn't been written since.
+//! [`Clearer::frame`](crate::Clearer::frame) or [`Pool::take`](crate::Pool::take) returns it, and the page-fault
+//! handler that maps the frame consumes it. A `ZeroedFrame` gives no mutable access. A handler that takes a
+//! `ZeroedFrame<F>` can't map a dirty frame.
 
 use quell::Extent;
 
 /// Owns physical memory that can be zeroed. The kernel implements it for its own type.
 ///
-/// See the example of [`Pooled`](crate::Pooled).
+/// # Examples
+///
+/// ```
+/// use quell::{Extent, Frame};
+/// use quell_zero::Clearable;
+/// /// A frame that the kernel's allocator gave out.
+/// struct OwnedFrame(u64);
+/// // SAFETY: in a kernel, the allocator gives each frame to one owner.
+/// unsafe impl Clearable for OwnedFrame {
+///     fn extent(&self) -> Extent {
+///         Extent { first: Frame(self.0), frames: 1 }
+///     }
+/// }
+/// assert_eq!(OwnedFrame(42).extent().bytes(), 4096);
+/// ```
 ///
 /// # Safety
 /// While a value exists, only its holder accesses the memory of its extent. [`Clearable::extent`] always returns the
@@ -28,7 +43,7 @@ pub unsafe trait Clearable {
 ///
 /// ```
 /// use quell::{Extent, Frame};
-/// use quell_zero::{ClearPolicy, Clearable, Clearer, Zeroed};
+/// use quell_zero::{ClearPolicy, Clearable, Clearer, ZeroedFrame};
 /// # use quell_zero::{Clear, Strategy};
 /// # struct Machine;
 /// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
@@ -39,7 +54,7 @@ pub unsafe trait Clearable {
 /// # }
 /// # let (machine, policy) = (Machine, ClearPolicy::default());
 /// /// Maps a frame for a program, which never gets a dirty one.
-/// fn map(frame: Zeroed<OwnedFrame>) -> Frame {
+/// fn map(frame: ZeroedFrame<OwnedFrame>) -> Frame {
 ///     frame.into_inner().0
 /// }
 /// let (zeroed, _stats) = Clearer::new(&machine, &policy).frame(OwnedFrame(Frame(42)), None, || ());
@@ -47,12 +62,12 @@ pub unsafe trait Clearable {
 /// ```
 #[must_use = "dropping it drops the frame's owner"]
 #[derive(PartialEq, Eq, Debug)]
-pub struct Zeroed<F>(F);
+pub struct ZeroedFrame<F>(F);
 
-impl<F> Zeroed<F> {
+impl<F> ZeroedFrame<F> {
     /// Declares that the memory that `frame` owns contains only zeros.
     pub(crate) fn unchecked(frame: F) -> Self {
-        Zeroed(frame)
+        ZeroedFrame(frame)
     }
     /// Returns the owner. The proof ends here: the memory may now be mapped and written.
     pub fn into_inner(self) -> F {

@@ -67,7 +67,7 @@ impl Frame {
     }
 }
 
-/// Selects the size of one mapping, on x86-64 or on AArch64 with its 4 KB granule.
+/// Selects the size of one mapping (x86-64; AArch64 with its 4 KB granule).
 ///
 /// # Examples
 ///

@@ -93,7 +93,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         Self::make(hw, cpus, cpus.len(), ledger, policy)
     }
 
-    /// Makes an engine for the CPUs `0..cpus`, whose states the kernel keeps in its own per-CPU areas.
+    /// Makes an engine for the CPUs `0..cpus`, with their states in the kernel's per-CPU areas.
     ///
     /// The engine finds each state with [`Hardware::per_cpu`]. No other engine may use these states while this engine
     /// lives. Never waits.

@@ -80,7 +80,7 @@ impl Level {
         }
     }
 
-    /// Returns the lowest page that is translated by the same table of this level as `page`.
+    /// Returns the lowest page that this level's table of `page` translates.
     #[inline]
     pub const fn base(self, page: Page) -> Page {
         match 1u64.checked_shl(9 * (self.0 as u32 + 1)) {

@@ -12,7 +12,7 @@ use crate::word::Word;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// Numbers a hardware tag of TLB entries: a PCID on x86, an ASID on Arm and RISC-V.
+/// Numbers a hardware tag of TLB entries: a PCID (x86) or ASID (Arm, RISC-V).
 ///
 /// # Examples
 ///

@@ -1,5 +1,7 @@
 //! Lazy unmap: defers the flush of clean, read-only frames until they're reused.
 //!
+//! The idea is [Park's LUF](https://lore.kernel.org/all/20240510065206.76078-10-byungchul@sk.com/) for Linux.
+//!
 //! # The rule
 //!
 //! A frame may be unmapped without a flush if every mapping of it was read-only and clean, and no other batch has a

@@ -99,7 +99,7 @@ impl SpaceId {
         }
     }
 
-    /// Returns the kind of the entries of a kernel space, or `None` for a user space.
+    /// Returns the kind of a kernel space's entries, or `None` for a user space.
     #[inline]
     pub const fn kernel(self) -> Option<KernelEntries> {
         match (self.is_kernel(), self.0 & KERNEL_TAGGED != 0) {

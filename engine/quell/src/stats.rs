@@ -12,6 +12,14 @@ macro_rules! counters {
         /// Names an event that the engine counts on each CPU.
         ///
         /// [`Stats::get`] returns its count. The [`meaning`](Counter::meaning) of a counter is its documentation below.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use quell::Counter;
+        /// let named = |name: &str| Counter::ALL.iter().find(|counter| counter.label() == name);
+        /// assert_eq!(named("sent"), Some(&Counter::Sent));
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Counter { $($(#[doc = $doc])+ $name,)* }

@@ -7,7 +7,8 @@
 //! running, *then* reads the generation and the stamp, loads the root, and only then leaves the old space's set. An
 //! initiator changes the table, then increments the generation (or writes the stamp), then reads the set. So either the
 //! initiator finds this CPU, or this CPU finds the change and flushes when it loads. There's no window in which a CPU
-//! has decided not to flush but isn't yet in the set of the space. Linux had such a window (CVE-2025-37964).
+//! has decided not to flush but isn't yet in the set of the space. Linux had such a window
+//! ([CVE-2025-37964](https://nvd.nist.gov/vuln/detail/CVE-2025-37964)).
 //!
 //! These accesses to the set, the generation and the CPU's activity are sequentially consistent. The stamp needs no
 //! such ordering: the batch writes it before it updates the generation's word, and this CPU reads it after that word. A
@@ -215,7 +216,7 @@ impl<H: Hardware> Cpu<'_, H> {
         flushed_at
     }
 
-    /// Records that this CPU stops running user code, to idle or to run a kernel thread.
+    /// Records that this CPU stops running user code: it idles or runs a kernel thread.
     ///
     /// The root stays loaded *lazily*, as Linux calls it: the CPU doesn't use its user half. Flushes of user spaces
     /// then don't interrupt this CPU, unless page tables are freed or the space is retired. Such an interrupt makes the

@@ -14,13 +14,21 @@ use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// Records which address space uses a tag on one CPU, and how much of it was flushed there.
+/// Records the address space that uses a CPU's tag, and the flushes made there.
 ///
 /// For machines on which each CPU has its own tags (x86 PCIDs). Lend slots to
 /// [`PerCpu::with_slots`](crate::PerCpu::with_slots) if a CPU should use more than eight tags. Only its own CPU reads
 /// and writes a slot.
 ///
-/// See the example of [`PerCpu`](crate::PerCpu).
+/// # Examples
+///
+/// ```
+/// use quell::{PerCpu, Slot};
+/// use quell::example::OneCpu;
+/// let slots = [(); 16].map(|()| Slot::new());
+/// // This CPU may use sixteen tags.
+/// let _state = PerCpu::<OneCpu>::with_slots(&slots);
+/// ```
 #[repr(align(64))]
 pub struct Slot<H: Hardware> {
     /// The id of the space, or 0.

@@ -264,7 +264,7 @@ impl FrameList for Frames {
     }
 }
 
-/// Gathers changes of one page table, and flushes them on every CPU that has it loaded.
+/// Gathers changes of one page table, and flushes every CPU that has it loaded.
 pub struct TlbFlusher<'a, G: PinCurrentCpu> {
     batch: Batch<'static, &'a AddressSpace, Frames, 1>,
     space: &'a AddressSpace,
@@ -282,7 +282,7 @@ impl<'a, G: PinCurrentCpu> TlbFlusher<'a, G> {
         }
     }
 
-    /// An entry was changed, and its page table's lock is held. Flushes nothing yet.
+    /// Reports a changed entry, under the lock of its page table. Flushes nothing yet.
     #[inline]
     pub fn issue_tlb_flush(&mut self, op: TlbFlushOp) {
         match op.0 {
@@ -291,7 +291,7 @@ impl<'a, G: PinCurrentCpu> TlbFlusher<'a, G> {
         }
     }
 
-    /// As [`Self::issue_tlb_flush`]; the frame was behind the entry, and is given to RCU after the flush.
+    /// Does [`Self::issue_tlb_flush`], and gives the entry's frame to RCU after the flush.
     #[inline]
     pub fn issue_tlb_flush_with(
         &mut self,
@@ -339,18 +339,18 @@ impl<'a, G: PinCurrentCpu> TlbFlusher<'a, G> {
 pub struct TlbFlushOp(Option<PageRange>);
 
 impl TlbFlushOp {
-    /// Everything but global entries.
+    /// Covers everything but global entries.
     pub const fn for_all() -> Self {
         TlbFlushOp(None)
     }
 
-    /// The page at this address.
+    /// Covers the page at this address.
     #[inline]
     pub const fn for_single(addr: Vaddr) -> Self {
         TlbFlushOp(Some(PageRange::base(Page::containing(addr as u64), 1)))
     }
 
-    /// A range of whole pages.
+    /// Covers a range of whole pages.
     ///
     /// # Panics
     /// If it does not begin and end with a page, or is empty.

@@ -127,7 +127,7 @@ fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
     }
 }
 
-/// Gives a file this content, unless it already has it, so that builds don't repeat in vain.
+/// Writes a file unless it already has this content. So builds don't repeat in vain.
 ///
 /// Creates a new file. If the old one shares its content with others by hard links, those keep theirs.
 ///
@@ -296,7 +296,7 @@ impl Edits {
         })
     }
 
-    /// Returns the files that the list changes or adds, by their paths in the sources, with their new contents.
+    /// Returns the files that the list changes or adds, with paths and new contents.
     ///
     /// `sources` are unedited, and `beside` is the folder of our files. Writes nothing.
     ///

@@ -24,7 +24,7 @@ fn running() -> MutexGuard<'static, Vec<u32>> {
 }
 
 /// Returns the signal that arrived while an emulator ran and that ends this process.
-pub fn told_to_end() -> Option<i32> {
+pub fn end_requested() -> Option<i32> {
     Some(TOLD.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
 }
 
@@ -96,7 +96,7 @@ mod tests {
         low_level::raise(SIGTERM).unwrap();
         // Without the signal, this would wait for a quarter of an hour.
         assert!(!child.wait().unwrap().success());
-        assert_eq!(told_to_end(), Some(SIGTERM));
+        assert_eq!(end_requested(), Some(SIGTERM));
         drop(watched);
         assert!(running().is_empty());
     }

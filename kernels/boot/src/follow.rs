@@ -97,8 +97,7 @@ impl Drop for EmulatorProcess {
     }
 }
 
-/// Runs the emulator until the kernel is done, or until it was silent for `limit` ([`EmulatorWait`]). Passes each line
-/// to `line`.
+/// Runs the emulator until the kernel is done or was silent for `limit` ([`EmulatorWait`]). Passes each line to `line`.
 ///
 /// # Errors
 /// If the emulator can't be started.
@@ -194,7 +193,7 @@ pub fn run(
                 "the kernel ended with code {code} ({})",
                 meaning(code)
             )),
-            None if ending::told_to_end().is_some() => Some("ended by a signal".into()),
+            None if ending::end_requested().is_some() => Some("ended by a signal".into()),
             None => Some("the emulator ended before the kernel did".into()),
         };
     }

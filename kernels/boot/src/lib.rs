@@ -24,7 +24,7 @@ pub mod edits;
 #[cfg(unix)]
 mod ending;
 #[cfg(not(unix))]
-#[path = "ending_elsewhere.rs"]
+#[path = "ending_without_signals.rs"]
 mod ending;
 pub mod files;
 pub mod follow;
@@ -41,7 +41,7 @@ mod usage;
 pub mod versus;
 
 pub use arch::Arch;
-pub use ending::told_to_end;
+pub use ending::end_requested;
 pub use images::{Images, prepare};
 pub use options::{OptionError, Options};
 pub use usage::UsageError;

@@ -1,6 +1,7 @@
 //! Refuses, before the boot, options that the booted kernel would refuse.
 
 use quell_workloads::Workload;
+use quell_workloads::files::hint;
 
 use crate::options::Options;
 
@@ -15,8 +16,8 @@ const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
     "SkipInterrupt",
 ];
 
-/// Checks the options of a boot with `cpus` CPUs, which may run `workload`. `is_rule` returns whether a name is that of
-/// a mutant of the engine's or the manager's rules.
+/// Checks the options of a boot with `cpus` CPUs, which may run `workload`. `rules` has the names of the mutants of the
+/// engine's and the manager's rules.
 ///
 /// # Errors
 /// The kernel's reason to refuse, in one line that names the option.
@@ -24,14 +25,15 @@ pub fn check(
     options: &Options<'_>,
     cpus: u16,
     workload: Option<Workload>,
-    is_rule: &dyn Fn(&str) -> bool,
+    rules: &[&str],
 ) -> Result<(), String> {
     if let Some(name) = options.broken
         && !MISTAKES_OF_THE_MACHINE.contains(&name)
-        && !is_rule(name)
+        && !rules.contains(&name)
     {
         return Err(format!(
-            "option `break={name}`: unknown; use {}, or a mutant of the engine or the manager (`quell explore --list`)",
+            "option `break={name}`: unknown{}; use {}, or a mutant of the engine or the manager (`quell explore --list`)",
+            hint(name, MISTAKES_OF_THE_MACHINE.iter().chain(rules).copied()),
             MISTAKES_OF_THE_MACHINE.join(", ")
         ));
     }
@@ -75,12 +77,13 @@ mod tests {
     fn options_that_do_not_fit_the_machine_are_named() {
         let refused = |line: &str, cpus| {
             let options = Options::parse(line).expect(line);
-            check(&options, cpus, None, &|name| name == "SkipWait").err()
+            check(&options, cpus, None, &["SkipWait"]).err()
         };
         let culprit = |line: &str, cpus| refused(line, cpus).unwrap_or_default();
         assert_eq!(refused("break=SkipWait", 4), None);
         assert_eq!(refused("break=request team=4 tag_bits=3", 4), None);
         assert!(culprit("break=Unknown", 4).contains("`break=Unknown`"));
+        assert!(culprit("break=SkipWat", 4).contains("did you mean `SkipWait`?"));
         assert!(culprit("team=5", 4).contains("`team=5`"));
         assert!(culprit("tag_bits=2", 4).contains("`tag_bits=2`"));
     }

@@ -135,7 +135,7 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     }
 }
 
-/// Returns the source of something to build, at a place relative to the source of this program.
+/// Returns a source to build, at a place relative to this program's source.
 ///
 /// # Errors
 /// If the source isn't there.
@@ -187,8 +187,7 @@ impl Toolchain {
         cargo
     }
 
-    /// Creates a command for a release build of the package in `source` for bare metal, with output below `target` and
-    /// compiler flags.
+    /// Creates a command for a bare-metal release build of the package in `source`, below `target`.
     pub fn build(&self, arch: Arch, source: &Path, target: &Path, flags: &str) -> Command {
         let mut cargo = self.cargo();
         cargo

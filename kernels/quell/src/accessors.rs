@@ -12,7 +12,7 @@ unsafe extern "C" {
     unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
-/// Returns whether these accesses may fault at an address: in user mode's half, and on pages that tests map.
+/// Returns whether these accesses may fault: in user mode's half, and on tests' pages.
 pub fn may_fault(address: u64) -> bool {
     address < arch::DIRECT_MAP || tables::is_own(address)
 }
@@ -40,7 +40,7 @@ pub fn load_own(address: u64) -> Option<u64> {
 /// If something is mapped at the address, it's open memory.
 unsafe fn load(address: u64) -> Option<u64> {
     let mut value = 0;
-    // SAFETY: the caller's claim, and a fault is handled; the value is this call's.
+    // SAFETY: as the caller promises, and a fault is handled; the value is this call's.
     let refused = unsafe { probe_load(address, &raw mut value) } != 0;
     (!refused).then_some(value)
 }

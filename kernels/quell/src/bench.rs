@@ -81,8 +81,7 @@ unsafe impl Bench for Platform {
 
 static ENGINE: spin::Once<Engine<'static, Platform>> = spin::Once::new();
 
-/// Runs the suite on its own engine, in which no CPU is online afterwards, because another engine may lend the same
-/// tags.
+/// Runs the suite on its own engine. No CPU of it is online afterwards, because another engine may lend the same tags.
 pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
     let engine = ENGINE.call_once(|| engine);
     trap::set_on_shootdown(|| {

@@ -19,8 +19,8 @@ pub fn line(text: Arguments<'_>) {
     }
 }
 
-/// Writes one line from code that may have interrupted the lock's holder: a panic, or a non-maskable interrupt. Waits a
-/// little, and then writes even without the lock.
+/// Writes a line without the lock, because its holder may have been interrupted. Waits a little, and then writes even
+/// without the lock.
 pub fn urgent_line(text: Arguments<'_>) {
     for _ in 0..100_000 {
         if let Some(mut serial) = SERIAL.try_lock() {

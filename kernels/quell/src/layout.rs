@@ -40,12 +40,11 @@ pub const CHECK: u64 = 1006;
 pub const ROUND: u64 = 1007;
 /// Interrupts another CPU with a non-maskable interrupt: `DISTURB, cpu`.
 pub const DISTURB: u64 = 1008;
-/// Lets another CPU of an emulator run, on architectures that have no user instruction for it: `RELAX`. It has no
-/// result.
+/// Lets an emulator's other CPU run, on architectures without a user instruction for it: `RELAX`. It has no result.
 pub const RELAX: u64 = 1009;
 /// The control word with the number of the process that the program began in.
 pub const PROCESS_WORD: usize = 60;
-/// The control word with the length of a stress, which is in rounds, or in nanoseconds if the top bit is set.
+/// The control word with a stress's length. It counts rounds, or nanoseconds if the top bit is set.
 pub const LENGTH_WORD: usize = 61;
 
 /// The program's entry points.

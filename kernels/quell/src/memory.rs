@@ -91,7 +91,7 @@ unsafe fn open(which: usize, range: Range<u64>) {
 /// # Safety
 /// As for [`init`], except that the walkers use the range.
 pub unsafe fn open_tables(range: Range<u64>) {
-    // SAFETY: by the caller's claim.
+    // SAFETY: as the caller promises.
     unsafe { open(1, range) };
 }
 
@@ -160,8 +160,7 @@ pub fn copy(from: Frame, to: Frame, frames: u64) {
     unsafe { crate::arch::cpu::copy(from, to, (frames * 4096) as usize) };
 }
 
-/// Zeroes an extent with `strategy`, which must not use vector registers, because we don't save a user program's in
-/// this kernel.
+/// Zeroes an extent with `strategy`. It must not use vector registers: this kernel doesn't save a user program's.
 ///
 /// # Panics
 /// If not all of the extent is open memory.

@@ -34,8 +34,8 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
     unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
 }
 
-/// Loads the program from its file and maps it, with its stacks and the control page. Call this once, at boot, before
-/// any root is prepared.
+/// Loads the program from its file and maps it with its stacks and control page. Call this once, at boot, before any
+/// root is prepared.
 ///
 /// # Errors
 /// If the file is invalid.
@@ -43,7 +43,7 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
 /// # Safety
 /// `file` is the boot loader's file, in physical memory that is never reused.
 pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
-    // SAFETY: by the caller's claim. The direct map covers the file.
+    // SAFETY: as the caller promises. The direct map covers the file.
     let bytes = unsafe {
         core::slice::from_raw_parts(
             direct_map::pointer::<u8>(file.start),
@@ -132,7 +132,7 @@ pub fn control() -> &'static Control {
     unsafe { &*direct_map::pointer(frame.address()) }
 }
 
-/// Returns the program, ready to start with the stack of `slot`, which no other thread may use. The slot is also the
+/// Returns the program, ready to start with `slot`'s stack. No other thread may use that stack. The slot is also the
 /// number by which the program identifies itself, as one of `cpus` CPUs.
 pub fn start(what: u64, slot: usize, cpus: usize) -> Context {
     let stack = layout::STACKS + (slot as u64 + 1) * layout::STACK_STRIDE;
@@ -147,7 +147,7 @@ pub struct Puppet {
 }
 
 impl Puppet {
-    /// Creates a puppet with the stack and the command of `slot`, which no other thread may use.
+    /// Creates a puppet with `slot`'s stack and command. No other thread may use these.
     pub fn new(slot: usize) -> Self {
         let mut puppet = Puppet {
             context: start(layout::entry::PUPPET, slot, cpu::count()),

@@ -115,7 +115,7 @@ fn state(cpu: usize, doing: &str, pc: u64, counters: &Counters) {
     ));
 }
 
-/// Reports that this CPU has waited for too long, with the state of all CPUs, and ends the run. It allocates nothing.
+/// Reports that this CPU waited too long, with all CPUs' states, and ends the run. It allocates nothing.
 pub fn waited_in_vain(milliseconds: u64) -> ! {
     let cpu = crate::arch::cpu::index();
     crate::console::urgent_line(format_args!(

@@ -28,7 +28,7 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     &memory::words(table)[level.index(page)]
 }
 
-/// Copies the entries of a root's upper half, if the root serves both halves and the upper one is the kernel's.
+/// Copies a root's upper half. It does so if the root serves both halves and the upper one is the kernel's.
 ///
 /// # Panics
 /// If one of the roots isn't open memory.
@@ -48,7 +48,7 @@ pub fn copy_upper_half(from: Frame, to: Frame) {
 #[cfg(not(target_arch = "x86_64"))]
 pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
     let tables = root.address();
-    // SAFETY: by the caller's claim.
+    // SAFETY: as the caller promises.
     unsafe { memory::open_tables(tables..tables + 2 * 4096) };
     for gb in gigabytes {
         let leaf = Entry {

@@ -19,7 +19,7 @@ pub fn note_fault(fault: &Fault) {
 /// The nanoseconds between a timer tick and the next, or 0 if there is none.
 static TICK: AtomicU64 = AtomicU64::new(0);
 
-/// Starts timer ticks on this CPU, or if `nanoseconds` is 0 ends them everywhere after the next one.
+/// Starts timer ticks on this CPU. If `nanoseconds` is 0, ends them everywhere after the next one.
 pub fn set_tick(nanoseconds: u64) {
     TICK.store(nanoseconds, Relaxed);
     if nanoseconds != 0 {

@@ -448,7 +448,7 @@ pub fn engine(policy: Policy) -> Engine<'static, Platform> {
     Engine::new(&PLATFORM, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Makes the engine and the manager with the changes that `configure` makes, and sends shootdown interrupts to them.
+/// Makes the engine and the manager, changed by `configure`, and directs shootdown interrupts to them.
 pub fn manager(
     policy: Policy,
     map: MemoryMap,

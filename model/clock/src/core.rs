@@ -251,7 +251,7 @@ impl Core {
         self.shared_core(time)
     }
 
-    /// Returns the duration of work on this CPU, which is longer while another CPU of its core works too.
+    /// Returns the duration of work on this CPU. It's longer while another CPU of its core works.
     #[inline]
     pub fn shared_core(&self, time: Time) -> Time {
         let Topology { per_core, .. } = self.costs.topology;

@@ -337,7 +337,7 @@ impl Costs {
         }
     }
 
-    /// Returns the shortest time in which one CPU can affect another, and so the time by which a CPU may run ahead.
+    /// Returns the shortest time in which one CPU can affect another. A CPU may run ahead that far.
     pub fn shortest_influence(&self) -> Time {
         let interrupt = self.interrupt_send + self.interrupt_delivery;
         if self.broadcast {
@@ -385,8 +385,8 @@ impl Costs {
         }
     }
 
-    /// Returns the lock that a piece of work takes and its use, if that takes time. `collected` counts the pages that
-    /// this CPU still has to add to the lists.
+    /// Returns the lock that a piece of work takes, with its use, if any. `collected` counts the pages that this CPU
+    /// still has to add to the lists.
     pub fn lock(&self, used: LockUse, collected: &mut usize) -> Option<(KernelLock, LockCost)> {
         let kernel = &self.kernel;
         let (lock, held) = match used {

@@ -480,7 +480,7 @@ impl Flushes {
         Some(hw.now() + self.costs.wait * self.costs.tick / 1000)
     }
 
-    /// Makes the lazy requests that this CPU hasn't made yet: at a tick, and when it loads a root.
+    /// Makes this CPU's outstanding lazy requests, at a tick or before it loads a root.
     pub fn sweep(&self, hw: &Model) {
         if self.costs.protocol != Protocol::Latr {
             return;
@@ -506,7 +506,7 @@ impl Flushes {
         }
     }
 
-    /// Makes the requests for this CPU: in the interrupt handler, and in a loop with interrupts off.
+    /// Makes this CPU's requests, in the interrupt handler or a loop with interrupts off.
     pub fn serve(&self, hw: &Model) {
         let me = hw.this_cpu().index();
         let cpu = &self.cpus[me];

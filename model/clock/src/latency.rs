@@ -60,7 +60,7 @@ impl Latency {
         self.classes[class] += 1;
     }
 
-    /// Returns a percentile in picoseconds: the duration that `percent` % of the calls did not exceed.
+    /// Returns a percentile in picoseconds: the duration that `percent` % of the calls didn't exceed.
     ///
     /// It's 0 if there were no calls.
     pub fn percentile(&self, percent: u64) -> Time {

@@ -113,8 +113,8 @@ impl Core {
         }
     }
 
-    /// Accesses the lines of a page that follow `address`, as a streaming loop does: at the memory's rate, with one
-    /// translation. Returns `false` if that translation isn't cached any more.
+    /// Streams the lines of a page from `address` on. It takes the memory's rate and one translation. Returns `false`
+    /// if that translation isn't cached any more.
     ///
     /// `address` itself was just accessed.
     pub fn stream_page(&mut self, address: u64, bytes: u64, store: Option<u64>) -> bool {

@@ -97,12 +97,12 @@ impl WaitLoop {
         self.since + MOST_TURNS * self.period
     }
 
-    /// Returns the beginning of the turn that notices an event at `at`: the turn under way then.
+    /// Returns the beginning of the turn that notices an event at `at`: the current one.
     pub fn turn_at(&self, at: Time) -> Time {
         self.since + at.saturating_sub(self.since) / self.period * self.period
     }
 
-    /// Returns the beginning of the turn in which the first load of a line is at or after `at`.
+    /// Returns the beginning of the turn that first loads a line at or after `at`.
     pub fn turn_that_sees(&self, line: u32, at: Time) -> Time {
         let offset = self.usual[..self.usual_count]
             .iter()

@@ -271,7 +271,7 @@ impl Tlb {
         self.first[place.array as usize].entry_mut(place.at)
     }
 
-    /// Drops the translations of one page under a tag, as a CPU does before it walks again for a missing right.
+    /// Drops a page's translations under a tag, as a CPU does before a new walk.
     pub fn drop_page(&mut self, page: Page, tag: Tag) {
         self.drop_range(tag, PageRange::base(page, 1), Scope::Leaf, false);
     }
@@ -337,7 +337,7 @@ impl Tlb {
         self.first.iter_mut().chain(rest)
     }
 
-    /// Returns the lowest table on the way to `page` in the walker caches, with its level.
+    /// Returns the lowest cached table on the way to `page`, with its level.
     #[inline]
     pub fn walk_start(&self, page: Page, tag: Tag) -> Option<(u8, WalkEntry)> {
         self.walker.iter().enumerate().find_map(|(level, cache)| {
@@ -346,7 +346,7 @@ impl Tlb {
         })
     }
 
-    /// Records that the walk to `page` used `table` of `level`, which is lower than the table from [`Tlb::walk_start`].
+    /// Records that the walk to `page` used `table` of `level`. The level is lower than that of [`Tlb::walk_start`].
     #[inline]
     pub fn walk_seen(&mut self, page: Page, tag: Tag, level: u8, table: Frame, filled: u32) {
         if let Some(cache) = self.walker.get_mut(level as usize) {

@@ -9,7 +9,7 @@ fn haswell() -> &'static str {
 }
 
 /// Returns the messages of a refused file.
-fn refused(text: &str) -> String {
+fn refusal(text: &str) -> String {
     MachineFile::parse("mine.toml", text)
         .expect_err("must be refused")
         .to_string()
@@ -114,7 +114,7 @@ fn a_file_may_name_only_what_differs() {
     // Cycles follow the clock, nanoseconds don't.
     assert_eq!(file.time(Parameter::InterruptSend), 59_600);
     assert_eq!(file.time(Parameter::LlcHit), base.time(Parameter::LlcHit));
-    assert!(refused("name = \"mine\"\nbased_on = \"pdp-11\"\n").contains("haswell-server"));
+    assert!(refusal("name = \"mine\"\nbased_on = \"pdp-11\"\n").contains("haswell-server"));
     // A guest isn't bare metal, whatever its base is.
     let unlike = text.replacen("\n[", "\nbase_assumed = true\n[", 1);
     let unlike = MachineFile::parse("mine.toml", &unlike).unwrap();
@@ -196,7 +196,7 @@ fn mistakes_are_named_with_line_and_key() {
         let text = with_line(starts, line);
         let key = line.split_whitespace().next().expect("a word");
         let place = format!("mine.toml:{}: ", line_of(&text, key));
-        let message = refused(&text);
+        let message = refusal(&text);
         let told = message
             .lines()
             .any(|told| told.starts_with(&place) && told.contains(expected));
@@ -214,11 +214,11 @@ fn several_mistakes_are_told_at_once_and_nothing_is_told_twice() {
         "frequency = { value = 2.5, unit = \"Hz\", source = \"x\" }",
     );
     let text = text.replace("[zero]", "[zero]\nstar = 1");
-    let message = refused(&text);
+    let message = refusal(&text);
     assert_eq!(message.lines().count(), 2, "{message}");
     assert!(message.contains("cpu.frequency") && message.contains("zero.star"));
     let missing = with_line("send =", "");
-    let message = refused(&missing);
+    let message = refusal(&missing);
     assert!(message.contains("interrupt.send: missing"), "{message}");
 }
 
@@ -228,14 +228,14 @@ fn values_that_do_not_fit_together_are_refused() {
         "l1_base_ways",
         "l1_base_ways = { value = 5, unit = \"ways\", source = \"x\" }",
     );
-    assert!(refused(&ways).contains("do not divide"));
+    assert!(refusal(&ways).contains("do not divide"));
     let tags = with_line("tags =", "tags = { value = \"asid16\", source = \"x\" }");
-    assert!(refused(&tags).contains("does not exist on x86-64"));
+    assert!(refusal(&tags).contains("does not exist on x86-64"));
 }
 
 #[test]
 fn what_is_not_toml_is_refused_where_it_breaks() {
-    assert!(refused("name = \"a\"\n[cpu\n").starts_with("mine.toml:2: not TOML"));
+    assert!(refusal("name = \"a\"\n[cpu\n").starts_with("mine.toml:2: not TOML"));
 }
 
 #[test]
@@ -287,13 +287,13 @@ proptest! {
 #[test]
 fn a_file_that_lacks_nearly_everything_is_told_what_to_begin_with() {
     let message =
-        refused("name = \"mine\"\n[cpu]\ncpus = { value = 4, unit = \"CPUs\", source = \"x\" }\n");
+        refusal("name = \"mine\"\n[cpu]\ncpus = { value = 4, unit = \"CPUs\", source = \"x\" }\n");
     assert_eq!(message.lines().count(), 1, "{message}");
     assert!(
         message.contains("based_on = \"haswell-server\""),
         "{message}"
     );
-    let message = refused("name = \"mine\"\nbased_on = \"hasswell\"\n");
+    let message = refusal("name = \"mine\"\nbased_on = \"hasswell\"\n");
     assert_eq!(message.lines().count(), 1, "{message}");
     assert!(
         message.starts_with("mine.toml:2: based_on: no built-in machine `hasswell`"),

@@ -53,7 +53,7 @@ enum Side {
 /// The document that `--json` prints.
 #[derive(Serialize)]
 struct Json<'a> {
-    tables: Vec<Named<'a>>,
+    tables: Vec<NamedTable<'a>>,
     hits: usize,
     skill: Skill,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ struct Json<'a> {
 
 /// A published table with its figures.
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedTable<'a> {
     name: &'a str,
     title: &'a str,
     source: &'a str,
@@ -93,7 +93,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
     }
     if let (Some(time), false) = (held_out::expected(&tables, threads), args.json) {
         note!(
-            "{} with {}: about {} on {}, if this host is as fast as the one that was timed",
+            "{} with {}: about {} on {}, if this host is as fast as the timed one",
             output::several(tables.len(), "table"),
             output::several(tables.iter().flat_map(held_out::Table::jobs).count(), "run"),
             progress::length(time),
@@ -116,7 +116,8 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         "running the calibrated tables",
         calibrated.iter().flat_map(|(table, _)| table.jobs()),
     );
-    let mut named: Vec<Named<'_>> = tables.iter().map(|table| named(table, &results)).collect();
+    let mut named: Vec<NamedTable<'_>> =
+        tables.iter().map(|table| named(table, &results)).collect();
     for (named, (table, (calibrated, factors))) in
         named.iter_mut().zip(tables.iter().zip(&calibrated))
     {
@@ -218,10 +219,10 @@ impl HeldOutArgs {
     }
 }
 
-fn named<'a>(table: &'a held_out::Table, results: &Results) -> Named<'a> {
+fn named<'a>(table: &'a held_out::Table, results: &Results) -> NamedTable<'a> {
     let [before, after] = &table.labels;
     let rows = table.rows(results);
-    Named {
+    NamedTable {
         name: &table.name,
         title: &table.title,
         source: &table.source,
@@ -268,7 +269,7 @@ fn calibrated_hits<'a>(rows: impl IntoIterator<Item = &'a Row>) -> usize {
 }
 
 /// Returns a table of hits and skill, one row for each published table.
-fn skill_table(tables: &[Named<'_>], fitted: bool) -> Table {
+fn skill_table(tables: &[NamedTable<'_>], fitted: bool) -> Table {
     let mut head = vec![
         words("table"),
         number("rows"),

@@ -18,7 +18,7 @@ use crate::usage::usage;
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// List only these [default: everything except the values of machines]
-    #[arg(value_enum)]
+    #[arg(value_enum, value_name = "TOPIC")]
     what: Option<ListTopic>,
     /// With `parameters`: show the values of this machine, with their sources
     #[arg(long, value_name = "NAME|FILE")]
@@ -275,7 +275,7 @@ fn exceptions(policy: &PolicyFile) -> Vec<String> {
     policy.exceptions().map(text).collect()
 }
 
-/// Returns a table of the built-in policy files: a row for each clause that isn't simply kept.
+/// Returns a table of the built-in policy files, with the clauses that aren't simply kept.
 pub fn protocol_table() -> Table {
     let mut rows = Table::new([words("name"), words("protocol"), words("contract")]);
     for policy in policies::names().filter_map(built_in_policy) {

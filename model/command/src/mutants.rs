@@ -6,8 +6,8 @@ use quell_mutants::{list, run};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Runs the same command with this program of the copy and returns its exit code, or returns `None` if this already is
-/// the copy. Builds the copy first if the source has changed.
+/// Runs the same command with the copy's program, and returns its exit code. Returns `None` if this is the copy. Builds
+/// the copy first if the source has changed.
 ///
 /// # Errors
 /// If this isn't run from a checkout, cargo is missing, or the copy doesn't build.

@@ -48,7 +48,7 @@ macro_rules! note {
 pub use {note, say};
 
 /// The payload of the unwinding that ends the command if standard output can't be written.
-struct Unwritable(io::Error);
+struct WriteFailure(io::Error);
 
 /// The exit code that a shell reports for a program ended by a closed pipe: 128 plus the number of SIGPIPE.
 const CLOSED_PIPE: u8 = 141;
@@ -58,12 +58,12 @@ pub const INTERRUPTED: u8 = 130;
 
 fn end(error: io::Error) -> ! {
     // We don't panic: the program isn't wrong, so the panic hook mustn't print anything.
-    panic::resume_unwind(Box::new(Unwritable(error)))
+    panic::resume_unwind(Box::new(WriteFailure(error)))
 }
 
-/// Replaces the characters of a text that would steer a terminal: those that move the cursor or change the direction of
-/// writing. Every string from a file, from another program or from the command line passes through this function. If
-/// `colours` is set, colours stay, because they're our own.
+/// Replaces characters that move a terminal's cursor or change the direction of writing. Every string from a file, from
+/// another program or from the command line passes through this function. If `colours` is set, colours stay, because
+/// they're our own.
 pub fn visible(text: &str, colours: bool) -> Cow<'_, str> {
     let strange = |c: char| {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -112,7 +112,7 @@ pub fn write(text: &str) {
     }
 }
 
-/// Prints text while there is a progress line on the terminal; the line is printed again below the text.
+/// Prints text above the terminal's progress line, which is then printed again.
 pub fn above_progress(text: &str) {
     let progress = Term::stderr();
     if progress.is_term() {
@@ -181,7 +181,7 @@ static REFUSED: OnceLock<String> = OnceLock::new();
 const WITHOUT_MEMORY: &str = "out of memory";
 
 /// Returns the error to print if a panic's message shows that the system refused a thread or memory.
-fn refused(payload: &(dyn Any + Send)) -> Option<String> {
+fn resource_error(payload: &(dyn Any + Send)) -> Option<String> {
     let text = payload.downcast_ref::<String>()?;
     let has = |words: [&str; 2]| words.iter().any(|words| text.contains(words));
     // The standard library, rayon and the C library use these words.
@@ -201,7 +201,7 @@ pub fn without_threads(why: impl fmt::Display) -> String {
 
 static ENDS_WITHOUT_MEMORY: AtomicBool = AtomicBool::new(false);
 
-/// Makes a panic for lack of memory end the process at once, with an error and code 1.
+/// Makes a panic for lack of memory end the process at once, with code 1.
 pub fn end_without_memory() {
     ENDS_WITHOUT_MEMORY.store(true, Ordering::Relaxed);
 }
@@ -210,7 +210,7 @@ pub fn end_without_memory() {
 fn quiet_about_refusals() {
     let loud = panic::take_hook();
     panic::set_hook(Box::new(move |about| {
-        if let Some(why) = refused(about.payload()) {
+        if let Some(why) = resource_error(about.payload()) {
             if why.starts_with(WITHOUT_MEMORY) && ENDS_WITHOUT_MEMORY.load(Ordering::Relaxed) {
                 memory::fail(format_args!("error: {why}"));
             }
@@ -233,7 +233,7 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
         }
         code
     });
-    match ended.map_err(|payload| payload.downcast::<Unwritable>()) {
+    match ended.map_err(|payload| payload.downcast::<WriteFailure>()) {
         Ok(code) => code,
         Err(Ok(unwritable)) if unwritable.0.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::from(CLOSED_PIPE)
@@ -242,7 +242,11 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
             note!("error: standard output cannot be written: {}", unwritable.0);
             ExitCode::FAILURE
         }
-        Err(Err(panicked)) => match REFUSED.get().cloned().or_else(|| refused(&*panicked)) {
+        Err(Err(panicked)) => match REFUSED
+            .get()
+            .cloned()
+            .or_else(|| resource_error(&*panicked))
+        {
             Some(why) => {
                 note!("error: {why}");
                 ExitCode::FAILURE
@@ -258,7 +262,7 @@ pub fn several<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str) -> 
     format!("{number} {one}{ending}")
 }
 
-/// Returns the terminal's width in columns, at least 20, or `None` if standard output isn't a terminal.
+/// Returns the terminal's width in columns, at least 20; `None` if there is no terminal.
 pub fn width() -> Option<usize> {
     let terminal = Term::stdout();
     let (_, columns) = terminal.size_checked()?;

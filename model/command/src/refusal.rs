@@ -31,8 +31,8 @@ fn short(word: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns an error for the first argument with a control character, which a person couldn't see. We don't check
-/// arguments after `--`: they belong to the recorded command.
+/// Returns an error for the first argument with an invisible control character. We don't check arguments after `--`:
+/// they belong to the recorded command.
 pub fn of_controls() -> Option<String> {
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     let wrong = words.find(|word| word.to_string_lossy().contains(char::is_control))?;

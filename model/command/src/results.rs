@@ -145,7 +145,7 @@ fn taken(place: &Path) -> anyhow::Error {
 }
 
 impl<W: Header> ResultsFile<W> {
-    /// Opens a file for the results of the work that `head` describes, and reads the results that it contains.
+    /// Opens a file for the results of `head`'s work, and reads those that it contains.
     ///
     /// # Errors
     /// If the file can't be read or written, or contains results of other work.

@@ -76,7 +76,7 @@ pub fn guard(name: &str) -> Result<&'static Mutant, String> {
 /// We print the spread over seeds if it exceeds this share of the median.
 const SPREAD: f64 = 0.01;
 
-/// Returns the command's error for a failed trial: a usage error if the arguments were wrong.
+/// Returns the error for a failed trial: a usage error if the arguments were wrong.
 pub fn refusal(error: TrialError) -> anyhow::Error {
     if error.is_usage() {
         usage(error)

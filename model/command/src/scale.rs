@@ -11,7 +11,7 @@ use quell::Policy;
 use quell_experiments::charts::VerticalScale;
 use quell_experiments::numbers::digits;
 use quell_experiments::policies::PolicyChoice;
-use quell_experiments::scale::{Point, Shown, Sweep, plot, relative};
+use quell_experiments::scale::{Point, ShownFigure, Sweep, plot, relative};
 use serde::Serialize;
 
 use crate::numbers::Cpus;
@@ -35,7 +35,7 @@ pub struct ScaleArgs {
     cpus: Cpus,
     /// Show another figure: `interrupts` for each operation, or the median time of a call, for example `unmap`
     #[arg(long, value_name = "FIGURE", default_value = "figure", value_parser = shown)]
-    show: Shown,
+    show: ShownFigure,
     /// Show each figure as a ratio to that of the first policy
     #[arg(long)]
     relative: bool,
@@ -47,11 +47,11 @@ pub struct ScaleArgs {
     plot: Option<PathBuf>,
 }
 
-fn shown(text: &str) -> Result<Shown, Infallible> {
+fn shown(text: &str) -> Result<ShownFigure, Infallible> {
     Ok(match text {
-        "figure" => Shown::Figure,
-        "interrupts" => Shown::Interrupts,
-        call => Shown::Call(call.to_owned()),
+        "figure" => ShownFigure::Figure,
+        "interrupts" => ShownFigure::Interrupts,
+        call => ShownFigure::Call(call.to_owned()),
     })
 }
 
@@ -96,7 +96,7 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let metric = named.as_deref().unwrap_or(scaled.metric);
     let results = &scaled.results;
     let mut values = scaled.points.iter().flat_map(|point| &point.values);
-    if let Shown::Call(call) = &args.show
+    if let ShownFigure::Call(call) = &args.show
         && values.all(Option::is_none)
         && results.failures().next().is_none()
     {

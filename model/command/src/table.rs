@@ -79,7 +79,7 @@ pub fn number(heading: impl Into<String>) -> Column {
 }
 
 impl Column {
-    /// Marks the column as one that may be left out if the terminal is too narrow.
+    /// Marks the column as one to leave out if the terminal is too narrow.
     pub fn spare(self) -> Self {
         Column {
             spare: true,
@@ -138,8 +138,8 @@ impl Table {
         self.pieces(width, colour).concat()
     }
 
-    /// Returns the table in pieces: the headings, each row, and the note about columns left out. Filling in a cell
-    /// changes no other row as long as the cell is no wider than its heading.
+    /// Returns the table in pieces: headings, each row, the note about left-out columns. Filling in a cell changes no
+    /// other row as long as the cell is no wider than its heading.
     pub fn pieces(&self, width: Option<usize>, colour: bool) -> Vec<String> {
         let width = width.unwrap_or(usize::MAX);
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
@@ -156,7 +156,7 @@ impl Table {
         }
     }
 
-    /// Returns the table in Markdown; `spare` decides whether it has the columns that may be left out.
+    /// Returns the table in Markdown, with `spare` including the columns that may be left out.
     pub fn markdown(&self, spare: bool) -> String {
         let shown: Vec<usize> = (0..self.columns.len())
             .filter(|&column| spare || !self.columns[column].spare)

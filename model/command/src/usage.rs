@@ -7,7 +7,7 @@ Exit codes:
   1      failed, or found a broken contract, a surviving mutant or a missed target
   2      wrong arguments, or a mistake in a file that they name
   3      nothing found, but not everything was searched or measured
-  4      measure host could not put back a setting of this host
+  4      measure host could not restore a setting of this host
   128+N  ended by signal N: 130 after Ctrl-C
   `quell record -- COMMAND` ends with the code of a command that failed.";
 

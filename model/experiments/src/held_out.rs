@@ -52,7 +52,7 @@ static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../held-out");
 /// The number of seeds with which each side is run.
 pub const SEEDS: u64 = 3;
 
-/// The tolerance of a prediction: the share by which it may be too large, or the published value larger than it.
+/// The tolerance of a prediction: the share by which either value may exceed the other.
 pub const NEAR: f64 = 0.15;
 
 /// The file of a table, in its folder.
@@ -196,14 +196,14 @@ struct FileFigure {
 
 /// A published pair of values.
 #[derive(Clone, Debug)]
-struct Published {
+struct PublishedPair {
     /// Before and after, if both were printed, with their unit.
     values: Option<([f64; 2], String)>,
     /// After over before.
     ratio: f64,
 }
 
-impl Published {
+impl PublishedPair {
     fn compared(&self, compare: Comparison) -> f64 {
         match &self.values {
             Some((values, _)) => compare.of(*values),
@@ -217,7 +217,7 @@ struct Figure {
     case: String,
     reads: Metric,
     compare: Comparison,
-    published: Published,
+    published: PublishedPair,
     /// Before and after, one run for each seed.
     sides: [Vec<Job>; 2],
 }
@@ -626,11 +626,11 @@ impl TableFile {
 }
 
 impl FileFigure {
-    fn published(&self) -> Result<Published, String> {
+    fn published(&self) -> Result<PublishedPair, String> {
         let good = |value: f64| value.is_finite() && value > 0.0;
         match (self.published, &self.unit, self.change) {
             (Some([before, after]), Some(unit), None) if good(before) && good(after) => {
-                Ok(Published {
+                Ok(PublishedPair {
                     values: Some(([before, after], unit.clone())),
                     ratio: after / before,
                 })
@@ -638,7 +638,7 @@ impl FileFigure {
             (None, None, Some(change))
                 if good(1.0 + change / 100.0) && self.compare == Comparison::Ratio =>
             {
-                Ok(Published {
+                Ok(PublishedPair {
                     values: None,
                     ratio: 1.0 + change / 100.0,
                 })

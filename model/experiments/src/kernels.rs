@@ -8,10 +8,10 @@ use quell_clock::file::{KERNELS, built_in_kernel, no_kernel};
 
 use crate::machines::{self, FindError};
 
-/// The kernel for comparisons with a published Linux that has no kernel file of its own.
+/// The kernel for comparisons with a published Linux without its own kernel file.
 pub const LINUX: &str = "linux-6.18";
 
-/// Finds a built-in kernel, or reads a kernel file if the text looks like a path.
+/// Finds a built-in kernel, or reads a kernel file if the text is a path.
 ///
 /// # Errors
 /// If there is no such kernel, or if the file can't be read or is invalid. The error lists every mistake with line and

@@ -79,7 +79,7 @@ impl LineMover {
 }
 
 impl LineGroup {
-    /// Returns each function and kind of work once, with its transfers and the most CPUs, the busiest first.
+    /// Returns each function and kind of work once, with transfers and most CPUs, busiest first.
     pub fn hands(&self) -> Vec<(String, u64, u32)> {
         let mut hands: Vec<(String, u64, u32)> = Vec::new();
         for mover in &self.movers {
@@ -181,7 +181,7 @@ fn add(movers: &mut Vec<LineMover>, new: LineMover) {
 }
 
 impl LineProfile {
-    /// Builds the profile of a run, or returns `None` if the run didn't record its lines.
+    /// Builds a run's profile, or returns `None` if the run didn't record its lines.
     pub fn of(operation: &'static str, outcome: &Outcome) -> Option<LineProfile> {
         let mut lines: BTreeMap<MovedLine, (u64, Vec<LineMover>)> = BTreeMap::new();
         for row in outcome.moves.as_ref()? {

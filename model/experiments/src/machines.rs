@@ -33,7 +33,7 @@ pub enum FindError {
     Wrong(String),
 }
 
-/// Finds a built-in machine, or reads a machine file if the text looks like a path.
+/// Finds a built-in machine, or reads a machine file if the text is a path.
 ///
 /// # Errors
 /// If there is no such machine, or if the file can't be read or is invalid. The error lists every mistake with line and

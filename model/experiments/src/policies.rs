@@ -40,7 +40,7 @@ impl Display for PolicyChoice {
     }
 }
 
-/// Finds a policy: mechanisms as in `S0+S4`, a built-in policy file, or the path of one.
+/// Finds a policy: mechanisms (`S0+S4`), a built-in policy file, or the path of one.
 ///
 /// It keeps each file that it finds in memory until the process ends.
 ///

@@ -174,7 +174,7 @@ impl Experiment {
         }
     }
 
-    /// Returns by how many percent the figure is worse with all mechanisms on than with all off.
+    /// Returns by how many percent all mechanisms make the figure worse than none.
     ///
     /// Returns `None` if it isn't worse. Both figures are from the [compared](Experiment::compared) runs.
     pub fn worse_with_all(&self, results: &Results) -> Option<f64> {

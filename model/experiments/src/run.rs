@@ -126,7 +126,7 @@ impl Report {
     }
 }
 
-/// Runs a job with several seeds on all cores of the host, and [shows](progress::show) the progress.
+/// Runs a job with several seeds on all cores, and shows the progress.
 ///
 /// The job's own seed is the first of `seeds` seeds, and the only one with a trace. Calls `each` after each seed, on
 /// its core. After `stop` is set, no further seed starts, those under way finish, and the result is `None`.
@@ -178,7 +178,7 @@ pub fn values(outcomes: &[Result<Outcome, TrialError>]) -> Vec<f64> {
     all.collect()
 }
 
-/// Runs a job like [`outcomes`], and builds a report with the figures of the first seed.
+/// Runs a job like [`outcomes`], and reports the figures of the first seed.
 ///
 /// # Errors
 /// The error of the first seed. If another seed fails, its figure is missing.

@@ -24,12 +24,12 @@ pub struct Sweep {
     /// The numbers of CPUs. The workload skips numbers that it doesn't support.
     pub cpus: Vec<usize>,
     /// The figure to show.
-    pub show: Shown,
+    pub show: ShownFigure,
 }
 
 /// A figure of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Shown {
+pub enum ShownFigure {
     /// The workload's own.
     Figure,
     /// The interrupts that were sent for an operation.
@@ -38,23 +38,25 @@ pub enum Shown {
     Call(String),
 }
 
-impl Shown {
+impl ShownFigure {
     /// Returns the figure's name, if it isn't the workload's own.
     pub fn name(&self, workload: &Workload) -> Option<String> {
         match self {
-            Shown::Figure => None,
-            Shown::Interrupts => Some(format!("interrupts sent for each {}", workload.operation())),
-            Shown::Call(call) => Some(format!("ns, median of {call}")),
+            ShownFigure::Figure => None,
+            ShownFigure::Interrupts => {
+                Some(format!("interrupts sent for each {}", workload.operation()))
+            }
+            ShownFigure::Call(call) => Some(format!("ns, median of {call}")),
         }
     }
 
     fn of(&self, outcome: &Outcome) -> Option<f64> {
         match self {
-            Shown::Figure => Some(outcome.measure.value),
-            Shown::Interrupts => {
+            ShownFigure::Figure => Some(outcome.measure.value),
+            ShownFigure::Interrupts => {
                 Some(outcome.machine.interrupts_sent as f64 / outcome.operations as f64)
             }
-            Shown::Call(call) => CallLatency::all(outcome)
+            ShownFigure::Call(call) => CallLatency::all(outcome)
                 .into_iter()
                 .find(|known| known.call == *call)
                 .map(|known| known.median_ns),

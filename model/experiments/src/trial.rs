@@ -132,7 +132,7 @@ fn having(parameter: Parameter) -> String {
 }
 
 impl TrialError {
-    /// Returns whether the user caused the error: by a machine, name or value that doesn't exist.
+    /// Returns whether the user named a machine, value or other thing that doesn't exist.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,

@@ -33,14 +33,14 @@ pub enum FindError {
     Wrong(FileError),
 }
 
-/// Returns whether a text can only be the path of a file, not a built-in workload's name.
+/// Returns whether a text can only be a file's path, not a built-in workload's name.
 pub fn is_path(text: &str) -> bool {
     let path = Path::new(text);
     Workload::from_name(text).is_none()
         && (path.exists() || path.extension().is_some() || path.components().count() != 1)
 }
 
-/// Finds a built-in workload, or reads a workload file if the text looks like a path.
+/// Finds a built-in workload, or reads a workload file if the text is a path.
 ///
 /// Parameters have their default values.
 ///

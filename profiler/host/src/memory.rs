@@ -113,7 +113,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Writes one word in each `step` bytes, which makes a base or huge page present and dirty.
+    /// Writes a word in each `step` bytes, so that a page is present and dirty.
     pub fn touch(&self, step: usize, value: u64) {
         for offset in (0..self.len).step_by(step) {
             self.word(offset)
@@ -192,8 +192,7 @@ impl Mapping {
         Ok(flags.iter().filter(|&&f| f & 1 == 1).count())
     }
 
-    /// Returns the bytes of a part of the mapping that the kernel maps with transparent huge pages, as far as it
-    /// reports them.
+    /// Returns a part's bytes that transparent huge pages map, if the kernel reports them.
     pub fn huge_bytes(&self, offset: usize, len: usize) -> u64 {
         let from = self.range(offset, len).iov_base.addr() as u64;
         let to = from + len as u64;

@@ -50,7 +50,7 @@ struct Operation {
 
 /// A measured operation.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct MeasuredOperation {
     /// The parameter of the kernel file.
     pub parameter: String,
     /// The operation in words.
@@ -73,7 +73,7 @@ pub struct Profile {
     /// The machine on which the model performed the operations.
     pub machine: String,
     /// The cost of each operation.
-    pub costs: Vec<Measured>,
+    pub costs: Vec<MeasuredOperation>,
     /// The content of the kernel file.
     pub text: String,
 }
@@ -501,7 +501,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
                     cost_ns * gigahertz,
                     operation.what
                 )?;
-                costs.push(Measured {
+                costs.push(MeasuredOperation {
                     parameter: operation.cost.name(),
                     what: operation.what,
                     alone_ns,

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, Timespec};
 
 use crate::errors::check;
 
-/// Makes a system call that does nothing: it queries the parent's id, which no library caches.
+/// Makes a system call that does nothing: the parent's id, which no library caches.
 pub fn null_call() {
     let _ = std::hint::black_box(rustix::process::getppid());
 }
@@ -91,11 +91,11 @@ impl OwnProcess {
     }
 }
 
-/// A forked child, killed and collected on drop, and killed by the kernel if this process dies first.
+/// A forked child. It is killed and collected on drop, and the kernel kills it if this process dies first.
 pub struct Child(Pid);
 
 impl Child {
-    /// Forks; the child runs `body` and exits without running any destructor of its copy of this process.
+    /// Forks a child that runs `body` and exits without running this process's destructors.
     ///
     /// # Safety
     /// This process must have one thread, or `body` must only make async-signal-safe calls (no allocation).

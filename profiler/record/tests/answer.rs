@@ -6,7 +6,7 @@
 use crate::written::{add, count, interrupt, number, ran, read, sample, summed, work};
 use quell_record::attribute::Attribution;
 use quell_record::perf::{
-    Change, Host, Interrupts, Item, LossReason, Lost, ReadTime, Statistics, Value, Window,
+    Change, Host, Interrupts, Item, LossReason, LostEvents, ReadTime, Statistics, Value, Window,
 };
 use quell_record::report::Report;
 
@@ -204,7 +204,7 @@ fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
         let mut all = Attribution::new();
         for &(why, count) in lost {
             let (time_ns, cpu) = (0, 0);
-            let lost = Lost {
+            let lost = LostEvents {
                 why,
                 time_ns,
                 cpu,

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use quell_record::perf::file::{Place, Recording, Writer};
 use quell_record::perf::symbols::Symbols;
 use quell_record::perf::{
-    Change, Count, CpuTime, Host, Item, LossReason, Lost, Prices, Sample, Source, SourceError,
-    Value, Window,
+    Change, Count, CpuTime, Host, Item, LossReason, LostEvents, Prices, Sample, Source,
+    SourceError, Value, Window,
 };
 
 fn sample(number: u64) -> Sample {
@@ -37,7 +37,7 @@ fn others() -> Vec<Item> {
             cpus: 3,
             ..Host::default()
         }),
-        Item::Lost(Lost {
+        Item::Lost(LostEvents {
             why: LossReason::Unexplained,
             time_ns: 5,
             cpu: 1,

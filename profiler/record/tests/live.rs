@@ -11,7 +11,7 @@ use quell_record::attribute::Evidence;
 use quell_record::events;
 use quell_record::import::Import;
 use quell_record::perf::file::Recording;
-use quell_record::perf::live::{Options, Recorder, Scope, Summing};
+use quell_record::perf::live::{Options, Recorder, Scope, SumMode};
 use quell_record::report::Report;
 
 fn skipped(why: &str) {
@@ -87,7 +87,7 @@ fn said(program: &Path) -> Result<(String, String), String> {
     let options = Options {
         wanted: events::recorded(),
         overhead: 0.05,
-        sums: Summing::Beside,
+        sums: SumMode::Beside,
         ..Options::default()
     };
     let recorder = Recorder::open(options, Scope::Command(command));

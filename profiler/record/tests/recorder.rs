@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use quell_record::perf::file::{Recording, Writer};
 use quell_record::perf::live::{
-    CountMode, EventRequest, Filter, Options, RecordError, Recorder, Scope, Stack, Summary, Summing,
+    CountMode, EventRequest, Filter, Options, RecordError, Recorder, Scope, Stack, SumMode, Summary,
 };
 use quell_record::perf::{Host, Item, LossReason, Progress, ReadTime, Sample, Source, Statistics};
 
@@ -137,7 +137,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<Prog
     let options = Options {
         wanted,
         overhead,
-        sums: Summing::No,
+        sums: SumMode::No,
         outlives: false,
         buffer: None,
     };
@@ -454,7 +454,7 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
     command.arg(calls.to_string());
     let mut options = Options {
         wanted: wanted(&[("csd:csd_queue_cpu", true, Stack::Whole)]),
-        sums: Summing::Beside,
+        sums: SumMode::Beside,
         // Windows close only so that the cost can be measured.
         overhead: 0.5,
         ..Options::default()

@@ -16,7 +16,7 @@ use quell_experiments::sweep::Shard;
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::asked::{policy, refused, shard};
+use crate::requests::{policy, shard, value_error};
 use crate::watched::{Listeners, watched};
 
 /// A search request.
@@ -46,10 +46,10 @@ impl SearchRequest {
             Some(text) => Ok(text.clone()),
             None => machines::read(path),
         };
-        let cases = choice.cases(&read).map_err(refused)?;
+        let cases = choice.cases(&read).map_err(value_error)?;
         let mistakes = cases.iter().filter_map(|case| case.mistake);
         match { mistakes }.find(|mistake| mistake.is_of_source()) {
-            Some(mistake) => Err(refused(format_args!(
+            Some(mistake) => Err(value_error(format_args!(
                 "mistake {}: only the command `quell explore` can make it, in a copy of the source",
                 mistake.name()
             ))),
@@ -72,7 +72,7 @@ fn effort((kind, amount): SearchLimit) -> PyResult<Effort> {
         "schedules" => Effort::Schedules(amount as u64),
         "minutes" => Effort::Minutes(amount),
         "exhaustive" => Effort::Exhaustive(amount as u64),
-        _ => return Err(refused(format_args!("{kind}: no effort"))),
+        _ => return Err(value_error(format_args!("{kind}: no effort"))),
     })
 }
 

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use quell_experiments::held_out;
 
-use crate::asked::refused;
+use crate::requests::value_error;
 use crate::watched::rows;
 
 /// Runs tables by name or path, or all built-in ones. Returns the JSON of each row of `quell held-out --json`.
@@ -15,7 +15,7 @@ pub fn held_out_json(
     calibrate: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<String>> {
-    let tables = held_out::named(&tables).map_err(refused)?;
+    let tables = held_out::named(&tables).map_err(value_error)?;
     rows(py, progress, &tables, |table, results| {
         results.run("running the tables", table.jobs());
         if !calibrate {

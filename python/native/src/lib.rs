@@ -10,11 +10,11 @@
 //! programs by their names. The result of a part of a grid, or of the adversary's cases, depends only on that part. So
 //! it may run on any host, and may be repeated.
 
-mod asked;
 mod explore;
 mod held_out;
 mod record;
 mod reproduce;
+mod requests;
 mod watched;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use quell_experiments::jobs::Job;
 use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record};
 use quell_experiments::{machines, run, workloads};
 
-use asked::{cpus, failed, policy_or_file, refused, shard, workload};
+use requests::{cpus, failed, policy_or_file, shard, value_error, workload};
 use watched::{Listeners, watched};
 
 /// Makes a run's figures independent of Python's heap.
@@ -44,14 +44,14 @@ struct Machine {
 impl Machine {
     #[new]
     fn new(name: &str) -> PyResult<Self> {
-        let file = machines::find(name).map_err(refused)?;
+        let file = machines::find(name).map_err(value_error)?;
         Ok(Machine { file })
     }
 
     /// Parses a machine from text that needs no other file.
     #[staticmethod]
     fn from_toml(name: &str, text: &str) -> PyResult<Self> {
-        let file = MachineFile::parse(name, text).map_err(refused)?;
+        let file = MachineFile::parse(name, text).map_err(value_error)?;
         Ok(Machine { file })
     }
 
@@ -71,7 +71,7 @@ impl Machine {
 
     /// Sets a figure from text in the form that `--set` takes.
     fn set_text(&mut self, pair: &str) -> PyResult<()> {
-        self.file = self.file.with_text("set", &[pair]).map_err(refused)?;
+        self.file = self.file.with_text("set", &[pair]).map_err(value_error)?;
         Ok(())
     }
 
@@ -100,14 +100,16 @@ fn run_json(
     lines: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let mut workload = asked::workload(workload, None)?;
+    let mut workload = requests::workload(workload, None)?;
     for pair in &parameters {
         workload
             .set(pair)
-            .map_err(|wrong| refused(format_args!("params {pair}: {wrong}")))?;
+            .map_err(|wrong| value_error(format_args!("params {pair}: {wrong}")))?;
     }
     if !(1..=1000).contains(&seeds) {
-        return Err(refused(format_args!("seeds {seeds}: expected 1 to 1000")));
+        return Err(value_error(format_args!(
+            "seeds {seeds}: expected 1 to 1000"
+        )));
     }
     let number = number.map_or(Ok(workload.cpus()), cpus)?;
     let job = Job {
@@ -164,8 +166,10 @@ impl GridRequest {
             seeds: self.seeds,
         };
         match grid.size() {
-            0 => Err(refused("no runs: a list of values is empty, or seeds is 0")),
-            size if size > MOST_CELLS => Err(refused(format_args!(
+            0 => Err(value_error(
+                "no runs: a list of values is empty, or seeds is 0",
+            )),
+            size if size > MOST_CELLS => Err(value_error(format_args!(
                 "more than {MOST_CELLS} runs: use fewer values or seeds"
             ))),
             _ => Ok(grid),
@@ -176,7 +180,7 @@ impl GridRequest {
 /// Returns the number of runs of a grid.
 #[pyfunction]
 fn sweep_size(asked: GridRequest) -> PyResult<usize> {
-    Ok(asked.grid()?.cells().map_err(refused)?.len())
+    Ok(asked.grid()?.cells().map_err(value_error)?.len())
 }
 
 /// Runs a part of a grid. Returns a line of JSON for each run, like those of `quell sweep`'s results, in the grid's
@@ -193,7 +197,7 @@ fn sweep_json(
 ) -> PyResult<Vec<String>> {
     let grid = asked.grid()?;
     let part = shard(part)?;
-    let mut cells = grid.cells().map_err(refused)?;
+    let mut cells = grid.cells().map_err(value_error)?;
     cells.retain(|cell| part.has(cell.index));
     let records = Mutex::new(Vec::with_capacity(cells.len()));
     let listeners = Listeners { progress, found };
@@ -230,7 +234,7 @@ fn file_text(name: &str) -> PyResult<Option<String>> {
     }
     let text = machines::read(name.as_ref());
     text.map(Some)
-        .map_err(|error| refused(format_args!("{name}: {error}")))
+        .map_err(|error| value_error(format_args!("{name}: {error}")))
 }
 
 /// Returns the names of the built-in machines.

@@ -10,7 +10,7 @@ use quell_record::perf::Source;
 use quell_record::perf::file::Recording;
 use quell_record::report::Report;
 
-use crate::asked::refused;
+use crate::requests::value_error;
 use crate::watched::{Listeners, watched};
 
 /// Reads a recording, or a recording's text, to its end.
@@ -26,6 +26,6 @@ pub fn read_json(py: Python<'_>, path: PathBuf, program: Option<String>) -> PyRe
         let all = analyse(&mut *source, &mut (), &mut go_on)?;
         Ok(Report::new(all, program.as_deref()).json())
     })?;
-    let json = report.map_err(|error: quell_record::perf::SourceError| refused(error))?;
+    let json = report.map_err(|error: quell_record::perf::SourceError| value_error(error))?;
     serde_json::to_string(&json).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use quell_experiments::reproduce::Experiment;
 
-use crate::asked::refused;
+use crate::requests::value_error;
 use crate::watched::rows;
 
 /// Runs the experiments of a mechanism or a workload, or all. Returns the JSON of each row of `quell reproduce --json`.
@@ -17,7 +17,7 @@ pub fn reproduce_json(
     let plans = Experiment::all(only);
     if plans.is_empty() {
         let only = only.unwrap_or_default();
-        return Err(refused(format_args!(
+        return Err(value_error(format_args!(
             "only {only}: expected a mechanism, S0 to S4, or a workload with published figures"
         )));
     }

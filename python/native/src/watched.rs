@@ -131,7 +131,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     )
 }
 
-/// Makes rows of each item, one item after the other, and returns the rows as JSON. Each item is a piece.
+/// Makes rows of the items, one item after the other, and returns them as JSON. Each item is a piece.
 ///
 /// # Errors
 /// Returns the exception of a signal handler or of `progress`, after the work has stopped.

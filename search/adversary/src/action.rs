@@ -141,7 +141,7 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
 /// The length of a CPU's turn in the fair part of a run, in decisions.
 const TURN: u32 = 48;
 
-/// Returns the next action in the fair part of a run, in which the CPUs act in turn.
+/// Returns the next action in a run's fair part, in which the CPUs take turns.
 ///
 /// The CPU whose turn it is takes its interrupts and drains its stores first, then steps. If it can do nothing, the
 /// next CPU acts.
@@ -164,7 +164,7 @@ pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     None
 }
 
-/// A deviation from the fixed scheduler: the number of a decision, and the choice made there.
+/// A deviation from the fixed scheduler: a decision's number, and the choice made there.
 ///
 /// A choice between data has [`DATA`] set. Such a choice is, for example, which translation an access uses.
 pub type Deviation = (u32, u8);

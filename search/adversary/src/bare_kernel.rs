@@ -16,7 +16,7 @@ mod withdraw;
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::machine::Accessed;
+use crate::machine::AccessOutcome;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
@@ -78,7 +78,7 @@ impl BareProgram {
 
 type Space = AddressSpace<Hw>;
 
-/// The smallest kernel: address spaces under the engine, and flags by which CPUs signal each other.
+/// The smallest kernel: address spaces under the engine, and flags for signals between CPUs.
 ///
 /// Each method is a step of a scenario, which the calling CPU performs. `space` is the number of an address space, and
 /// pages are numbers of 4 KB pages. The *judge* is the [oracle](crate::oracle) that checks every access. The *kernel's
@@ -428,7 +428,7 @@ impl BareKernel<'_> {
         self.returned_unmap(space, large);
     }
 
-    /// Reports to the judge that the content of a frame is captured, as if it were written to its device.
+    /// Reports to the judge that a frame's content is captured, as if for its device.
     pub fn capture(&self, frame: Frame) {
         self.hw.note(Event::Captured { frame, frames: 1 });
     }
@@ -457,8 +457,8 @@ impl BareKernel<'_> {
         context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
         match context::with(|core| core.access(me, page, 0, (kind, value))) {
-            Accessed::Value { held, .. } => Some(held),
-            Accessed::Fault => None,
+            AccessOutcome::Value { held, .. } => Some(held),
+            AccessOutcome::Fault => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Makes deliberate mistakes at the machine's interface, with a decorator of [`Hardware`].
 //!
-//! [`Broken`] forwards the engine's interrupts, invalidations, barriers and root loads, but omits or changes some. A
-//! kernel's port of the engine could make the same mistakes. So the engine itself needs no mistakes for this.
+//! [`BrokenMachine`] forwards the engine's interrupts, invalidations, barriers and root loads, but omits or changes
+//! some. A kernel's port of the engine could make the same mistakes. So the engine itself needs no mistakes for this.
 
 use quell::{
     Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
@@ -63,7 +63,7 @@ boundary! {
     FenceLeftOut,
     /// A CPU does not drop the instructions that it has fetched.
     FetchedTextStays,
-    /// The machine claims that a hypervisor will flush a virtual CPU before it runs again, but none does.
+    /// The machine reports that a hypervisor will flush a virtual CPU before it runs again, but none does.
     ReentryUnflushed,
     /// A target answers, but the code that polls the flush in flight is not notified (C7).
     AnswerUnheard,
@@ -73,17 +73,17 @@ boundary! {
 
 /// A machine that may make a mistake at its interface.
 #[derive(Debug)]
-pub struct Broken<H> {
+pub struct BrokenMachine<H> {
     machine: H,
     mistake: Option<Boundary>,
-    /// Whether the mistake is suspended ([`Broken::faultlessly`]).
+    /// Whether the mistake is suspended ([`BrokenMachine::faultlessly`]).
     spared: AtomicBool,
 }
 
-impl<H> Broken<H> {
+impl<H> BrokenMachine<H> {
     /// Wraps a machine. `mistake` is the mistake to make, if any.
     pub fn new(machine: H, mistake: Option<Boundary>) -> Self {
-        Broken {
+        BrokenMachine {
             machine,
             mistake,
             spared: AtomicBool::new(false),
@@ -145,7 +145,7 @@ impl<H> Broken<H> {
     }
 }
 
-impl<H> Deref for Broken<H> {
+impl<H> Deref for BrokenMachine<H> {
     type Target = H;
     #[inline]
     fn deref(&self) -> &H {
@@ -155,7 +155,7 @@ impl<H> Deref for Broken<H> {
 
 // SAFETY: the wrapped machine fulfils the contract and is in software, so this decorator's mistakes reach no real
 // memory.
-unsafe impl<H: Hardware> Hardware for Broken<H> {
+unsafe impl<H: Hardware> Hardware for BrokenMachine<H> {
     type Word = H::Word;
     type Broadcasts = Self;
     const RANGES: usize = H::RANGES;
@@ -230,14 +230,14 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
     }
 }
 
-impl<H: Clear> Clear for Broken<H> {
+impl<H: Clear> Clear for BrokenMachine<H> {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         // SAFETY: the caller promises the same.
         unsafe { self.machine.zero(extent, strategy) };
     }
 }
 
-impl<H: Hardware> Broadcast for Broken<H> {
+impl<H: Hardware> Broadcast for BrokenMachine<H> {
     fn start(&self, what: Invalidate) {
         match (self.passed_on(what), self.machine.broadcasts()) {
             (Some(Invalidate::Tag(tag)), _) if self.has(Boundary::WholeTagStaysLocal) => {
@@ -257,7 +257,7 @@ impl<H: Hardware> Broadcast for Broken<H> {
 }
 
 // SAFETY: the wrapped machine fulfils the contract.
-unsafe impl<M: Machine> Machine for Broken<M> {
+unsafe impl<M: Machine> Machine for BrokenMachine<M> {
     fn memory(&self) -> MemoryMap {
         self.machine.memory()
     }

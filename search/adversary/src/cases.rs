@@ -30,7 +30,7 @@ use toml::de::DeTable;
 const CPUS: usize = 2;
 
 /// A function that returns the text of a file, or why it can't be read.
-pub type Read<'r> = &'r dyn Fn(&Path) -> std::io::Result<String>;
+pub type FileReader<'r> = &'r dyn Fn(&Path) -> std::io::Result<String>;
 
 /// A user's choice of cases. An empty list means all of its kind.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ impl Choice<'_> {
     ///
     /// # Errors
     /// Returns the unknown name, or the mistakes in a file.
-    pub fn cases(&self, read: Read<'_>) -> Result<Vec<Case<'static>>, String> {
+    pub fn cases(&self, read: FileReader<'_>) -> Result<Vec<Case<'static>>, String> {
         let mut scenarios: Vec<&'static Scenario<'static>> = Vec::new();
         let mut cases = Vec::new();
         let mut workloads = 0;
@@ -246,7 +246,7 @@ pub fn is_file(name: &str) -> bool {
         .is_some_and(|extension| extension == "toml")
 }
 
-fn text(name: &str, read: Read<'_>) -> Result<String, String> {
+fn text(name: &str, read: FileReader<'_>) -> Result<String, String> {
     read(Path::new(name)).map_err(|error| format!("{name}: {error}"))
 }
 
@@ -254,12 +254,12 @@ fn text(name: &str, read: Read<'_>) -> Result<String, String> {
 ///
 /// # Errors
 /// If the file can't be read, or doesn't contain a program.
-pub fn recorded(name: &str, read: Read<'_>) -> Result<RecordedProgram, String> {
+pub fn recorded(name: &str, read: FileReader<'_>) -> Result<RecordedProgram, String> {
     RecordedProgram::parse(&text(name, read)?).map_err(|error| format!("{name}: {error}"))
 }
 
 /// Reads a program from a file, as a case on the machine that it names.
-fn written(name: &str, read: Read<'_>) -> Result<Case<'static>, String> {
+fn written(name: &str, read: FileReader<'_>) -> Result<Case<'static>, String> {
     let recorded: &'static RecordedProgram = Box::leak(Box::new(recorded(name, read)?));
     let name: &'static str = Box::leak(name.into());
     Ok(Case {
@@ -271,7 +271,7 @@ fn written(name: &str, read: Read<'_>) -> Result<Case<'static>, String> {
 }
 
 /// Returns whether a name is that of a workload, built in or in a file. A file may also contain a program.
-fn is_workload(name: &str, read: Read<'_>) -> Result<bool, String> {
+fn is_workload(name: &str, read: FileReader<'_>) -> Result<bool, String> {
     if !is_file(name) {
         return Ok(Workload::from_name(name).is_some());
     }
@@ -306,7 +306,7 @@ pub fn workload_of(code: &str) -> Option<&str> {
 ///
 /// # Errors
 /// If there is no such workload, if a parameter is wrong, or if the workload doesn't run under the adversary.
-pub fn workload(whole: &str, read: Read<'_>) -> Result<&'static Scenario<'static>, String> {
+pub fn workload(whole: &str, read: FileReader<'_>) -> Result<&'static Scenario<'static>, String> {
     let mut parts = whole.split(',');
     let name = parts.next().unwrap_or_default();
     let mut workload = match Workload::from_name(name) {

@@ -46,10 +46,10 @@ impl Clear for Recorder {
     }
 }
 
-struct Owned(u64);
+struct OwnedFrame(u64);
 
 // SAFETY: no memory is behind any frame.
-unsafe impl Clearable for Owned {
+unsafe impl Clearable for OwnedFrame {
     fn extent(&self) -> Extent {
         Extent {
             first: Frame(self.0),
@@ -58,12 +58,12 @@ unsafe impl Clearable for Owned {
     }
 }
 
-impl Pooled for Owned {
+impl Pooled for OwnedFrame {
     fn into_raw(self) -> u64 {
         self.0
     }
     unsafe fn from_raw(raw: u64) -> Self {
-        Owned(raw)
+        OwnedFrame(raw)
     }
 }
 
@@ -114,7 +114,7 @@ pub fn broken() -> Option<&'static str> {
     let mut slots: [AtomicU64; 8] = Default::default();
     let pool = Pool::new(&mut slots, PAGE);
     let budget = Budget::new(1, 3 * PAGE, 1000);
-    let mut frames = (0..100).map(Owned);
+    let mut frames = (0..100).map(OwnedFrame);
     let filled = pool.fill(&clearer, &budget, 1000, || frames.next(), || {});
     if filled.frames > 3 {
         return Some("clearing ahead took more bandwidth than its budget");

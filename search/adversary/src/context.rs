@@ -9,7 +9,7 @@ mod operations;
 use crate::cell::AdversaryWord;
 use crate::footprint::PassedRulesCell;
 use crate::machine::{Core, Verdict};
-use crate::mistake::{Mistake, Weakened};
+use crate::mistake::{Mistake, OrderingMistake};
 use crate::op::Op;
 use crate::tables::Arena;
 use quell_mutants::Mutant;
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     /// The number of the mutant that is on; 0 if none.
     mutant: u32,
     /// The ordering that is weakened, if any.
-    weakened: Option<&'static Weakened>,
+    weakened: Option<&'static OrderingMistake>,
     /// The number of the mutant whose places schedules watch; 0 if none.
     watched: u32,
     /// The addresses of words whose stores are relaxed, whatever the code requests.
@@ -129,37 +129,37 @@ impl Context {
     /// # Panics
     /// If the thread is in a run.
     pub(crate) fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct Leave;
-        impl Drop for Leave {
+        struct LeaveGuard;
+        impl Drop for LeaveGuard {
             fn drop(&mut self) {
                 CURRENT.set(ptr::null());
             }
         }
         assert!(CURRENT.get().is_null(), "a run inside a run");
         CURRENT.set(ptr::from_ref(self));
-        let _leave = Leave;
+        let _leave = LeaveGuard;
         body()
     }
 
     /// Makes every operation a point while `body` runs.
     pub(crate) fn loudly<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
-        struct Hush<'c>(&'c Context);
-        impl Drop for Hush<'_> {
+        struct HushGuard<'c>(&'c Context);
+        impl Drop for HushGuard<'_> {
             fn drop(&mut self) {
                 self.0.mode.set(Mode::Quiet);
             }
         }
         self.with_kernel(kernel, || {
             self.mode.set(Mode::Loud);
-            let _hush = Hush(self);
+            let _hush = HushGuard(self);
             body()
         })
     }
 
     /// Calls `kernel` for interrupts while `body` runs.
     pub(crate) fn with_kernel<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
-        struct Leave<'c>(&'c Context);
-        impl Drop for Leave<'_> {
+        struct LeaveGuard<'c>(&'c Context);
+        impl Drop for LeaveGuard<'_> {
             fn drop(&mut self) {
                 self.0.kernel.set(None);
             }
@@ -169,7 +169,7 @@ impl Context {
         // SAFETY: the two types differ only in a lifetime.
         let kernel: *const (dyn Kernel + 'static) = unsafe { std::mem::transmute(kernel) };
         self.kernel.set(Some(kernel));
-        let _leave = Leave(self);
+        let _leave = LeaveGuard(self);
         body()
     }
 
@@ -324,14 +324,14 @@ pub(crate) fn panicked(account: String) -> Option<String> {
 
 /// Runs `body` with no mutant on. Before a run, nothing would notice that a CPU waits for ever.
 pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
-    struct Back<'c>(&'c Context, bool);
-    impl Drop for Back<'_> {
+    struct RestoreGuard<'c>(&'c Context, bool);
+    impl Drop for RestoreGuard<'_> {
         fn drop(&mut self) {
             self.0.spared.set(self.1);
         }
     }
     let context = expect();
-    let _back = Back(context, context.spared.replace(true));
+    let _back = RestoreGuard(context, context.spared.replace(true));
     body()
 }
 
@@ -371,13 +371,13 @@ pub(crate) fn interrupt_at_once(targets: u8) {
 /// Runs `body` with no operation a point, so that it observes the machine without affecting other CPUs. It works
 /// outside runs, too.
 pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
-    struct Back<'c>(&'c Context, Mode);
-    impl Drop for Back<'_> {
+    struct RestoreGuard<'c>(&'c Context, Mode);
+    impl Drop for RestoreGuard<'_> {
         fn drop(&mut self) {
             self.0.mode.set(self.1);
         }
     }
-    let _back = current().map(|context| Back(context, context.mode.replace(Mode::Quiet)));
+    let _back = current().map(|context| RestoreGuard(context, context.mode.replace(Mode::Quiet)));
     body()
 }
 

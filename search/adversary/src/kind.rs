@@ -196,7 +196,7 @@ impl MachineKind {
         self.break_before_make == Break::Translation && !self.broadcasts()
     }
 
-    /// Returns whether there are hardly more tags than CPUs, so that tags run out all the time.
+    /// Returns whether there are hardly more tags than CPUs, so that tags often run out.
     pub fn scarce_tags(&self) -> bool {
         self.tags == Tags::Global(0)
     }

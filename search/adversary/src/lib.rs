@@ -32,7 +32,7 @@
 //! | [`rehearsal`] | a workload's first run |
 //! | [`mod@explore`] | many runs, with failures shrunk |
 //! | [`mod@replay`] | replay codes |
-//! | [`generate`] | programs that the adversary writes itself |
+//! | [`generate`] | random programs |
 //! | [`mutants`], [`clearing`] | the check that each mistake is found |
 //! | [`cases`] | requests for searches and their results, as data |
 //!

@@ -263,7 +263,7 @@ pub(crate) struct Core {
 
 /// The result of an access to user memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Accessed {
+pub enum AccessOutcome {
     /// The access succeeded.
     Value {
         /// The value loaded, or the value before the store.

@@ -7,7 +7,7 @@
 //! * A mistake at the *boundary* to the machine: for example, an interrupt isn't sent, or an invalidation drops less
 //!   than it should ([`broken`](crate::broken)).
 //! * A weakened *ordering*: of the stores to one word, or of one kind of operation in one file of the engine
-//!   ([`Weakened`]).
+//!   ([`OrderingMistake`]).
 //!
 //! Scenarios, replay codes and `search/adversary/results/mutants.txt` refer to a mistake by its name, which never
 //! changes.
@@ -46,7 +46,7 @@ pub enum WeakenedOperation {
 
 /// A mistake that weakens an ordering.
 #[derive(Debug)]
-pub struct Weakened {
+pub struct OrderingMistake {
     /// The mistake's name.
     pub name: &'static str,
     /// The operation that is weakened.
@@ -55,7 +55,7 @@ pub struct Weakened {
     pub mistake: &'static str,
 }
 
-impl Weakened {
+impl OrderingMistake {
     /// Returns whether it may change a run on such a machine. On others the machine itself orders the operation more
     /// strongly than the weakened code requests.
     fn shows_on(&self, kind: &MachineKind) -> bool {
@@ -97,48 +97,48 @@ impl Weakened {
 /// The weakened orderings that show as a violation of the contract.
 ///
 /// Tests under loom weaken every ordering in the source.
-pub static WEAKENED: &[Weakened] = &[
-    Weakened {
+pub static WEAKENED: &[OrderingMistake] = &[
+    OrderingMistake {
         name: "RelaxedDone",
         what: WeakenedOperation::Stores("done"),
         mistake: "The acknowledgement is stored relaxed.",
     },
-    Weakened {
+    OrderingMistake {
         name: "RelaxedLeaveLazy",
         what: WeakenedOperation::Stores("state"),
         mistake: "A lazy CPU declares itself running with a relaxed store (bug 34).",
     },
-    Weakened {
+    OrderingMistake {
         name: "InboxLooksCross",
         what: WeakenedOperation::In("engine/quell/src/inbox.rs", OperationKind::Load, SeqCst),
         mistake: "Initiator and target read each other's count before their own is visible.",
     },
-    Weakened {
+    OrderingMistake {
         name: "InboxPostsCross",
         what: WeakenedOperation::In("engine/quell/src/inbox.rs", OperationKind::Modify, SeqCst),
         mistake: "Posts and receipts are not sequentially consistent.",
     },
-    Weakened {
+    OrderingMistake {
         name: "SpaceReadEarly",
         what: WeakenedOperation::In("engine/quell/src/space.rs", OperationKind::Load, SeqCst),
         mistake: "A space's generation and loaded CPUs are read before this CPU's own announcement is visible.",
     },
-    Weakened {
+    OrderingMistake {
         name: "SpaceAnnouncesLate",
         what: WeakenedOperation::In("engine/quell/src/space.rs", OperationKind::Modify, SeqCst),
         mistake: "The counts of a space's generations, batches and loaded CPUs are changed without ordering.",
     },
-    Weakened {
+    OrderingMistake {
         name: "LedgerReadRelaxed",
         what: WeakenedOperation::In("engine/quell/src/ledger.rs", OperationKind::Load, Acquire),
         mistake: "The flush clock and the record of the deferred flushes already made are read relaxed.",
     },
-    Weakened {
+    OrderingMistake {
         name: "TagLockTakenRelaxed",
         what: WeakenedOperation::In("engine/quell/src/asid.rs", OperationKind::Modify, Acquire),
         mistake: "The lock of the system-wide tags is acquired with a relaxed operation.",
     },
-    Weakened {
+    OrderingMistake {
         name: "VmLockTakenRelaxed",
         // The lock passes its caller on.
         what: WeakenedOperation::In("testbed/vm/src/frame.rs", OperationKind::Modify, AcqRel),
@@ -154,7 +154,7 @@ pub enum Mistake {
     /// A mistake at the interface of the machine.
     Boundary(Boundary),
     /// An ordering weaker than in the code.
-    Ordering(&'static Weakened),
+    Ordering(&'static OrderingMistake),
 }
 
 impl PartialEq for Mistake {
@@ -166,7 +166,7 @@ impl PartialEq for Mistake {
 impl Eq for Mistake {}
 
 impl Mistake {
-    /// Every mistake.
+    /// Returns every mistake.
     pub fn all() -> impl Iterator<Item = Mistake> {
         let mutants = quell_mutants::list::all().iter().map(Mistake::Source);
         let boundary = Boundary::ALL.iter().copied().map(Mistake::Boundary);
@@ -199,7 +199,7 @@ impl Mistake {
         }
     }
 
-    /// Describes the mistake in a sentence that ends with the numbers of known bugs, if any.
+    /// Describes the mistake in a sentence that ends with the numbers of known bugs.
     pub fn account(self) -> &'static str {
         let account = match self {
             Mistake::Source(mutant) => &mutant.mistake,
@@ -234,7 +234,7 @@ impl Mistake {
         }
     }
 
-    /// Returns whether the mistake is in the code itself, so that only the [instrumented copy](quell_mutants) has it.
+    /// Returns whether the mistake is in the code. Only the instrumented copy has such a mistake.
     pub fn is_of_source(self) -> bool {
         matches!(self, Mistake::Source(_))
     }

@@ -107,7 +107,7 @@ impl ExhaustiveSearch {
             .map_or(0, |states| states.met.len() as u64)
     }
 
-    /// Returns whether the next choice is a new one, so that the search needs the machine's state.
+    /// Returns whether the next choice is new, so that the search needs the machine's state.
     #[inline]
     pub fn wants_state(&self) -> bool {
         self.states.is_some() && self.depth == self.path.len()

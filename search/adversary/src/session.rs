@@ -41,7 +41,7 @@ pub struct Case<'p> {
 }
 
 impl<'p> Case<'p> {
-    /// Creates the case of a scenario on the machine of this name, with every mechanism on and no mistake.
+    /// Creates a scenario's case on the named machine, with every mechanism and no mistake.
     ///
     /// # Panics
     /// If no machine has this name.

@@ -1,7 +1,7 @@
 //! Prepares a program's machine, and runs the coroutines of its CPUs.
 
 use crate::action::MAX_CPUS;
-use crate::broken::Broken;
+use crate::broken::BrokenMachine;
 use crate::context::{self, Context, Kernel};
 use crate::hardware::Adversary;
 use crate::kind::MachineKind;
@@ -47,7 +47,7 @@ pub(crate) fn quieten_panics() {
 }
 
 /// The machine under the engine and the manager, which may make a deliberate mistake.
-pub type Hw = Broken<Adversary>;
+pub type Hw = BrokenMachine<Adversary>;
 
 /// The stage of a program: the machine at rest, and the settings of a run.
 pub(crate) struct Stage<'s> {
@@ -128,7 +128,7 @@ impl Stage<'_> {
             Some(Mistake::Boundary(boundary)) => Some(boundary),
             _ => None,
         };
-        Broken::new(machine, mistake)
+        BrokenMachine::new(machine, mistake)
     }
 
     /// Makes stores to words of these CPUs relaxed, if that is the run's mistake.

@@ -13,7 +13,7 @@ use crate::cell::FRAME_WORDS;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, MachineEvent};
 use crate::generated::program::Memory;
-use crate::machine::Accessed;
+use crate::machine::AccessOutcome;
 use crate::names::Address;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
@@ -42,7 +42,7 @@ const JUNK: u64 = 0xdead;
 /// The process that every CPU runs when a scenario begins.
 pub const FIRST_PROCESS: ProcessId = 1;
 
-/// A program over the memory manager: the work of each CPU before and during the run.
+/// A program over the memory manager: each CPU's work before and during the run.
 #[derive(Clone, Copy, Debug)]
 pub struct VmProgram {
     /// The number of frames of fast memory, and of slow memory.
@@ -183,7 +183,7 @@ impl VmKernel<'_> {
         self.user(page, AccessKind::Fetch, 0).is_some()
     }
 
-    /// Stores to the first word of a page as a program, if the program has the right to store there.
+    /// Stores to a page's first word as a program, if the program may.
     pub fn write(&self, page: u64, value: u64) {
         self.try_write(page, value);
     }
@@ -257,8 +257,8 @@ impl VmKernel<'_> {
             accessed
         });
         match accessed {
-            Accessed::Fault => None,
-            Accessed::Value { held, stale } => Some((held, stale.is_some())),
+            AccessOutcome::Fault => None,
+            AccessOutcome::Value { held, stale } => Some((held, stale.is_some())),
         }
     }
 

@@ -66,7 +66,7 @@ fn flushes_without_a_batch_and_cpus_that_come_back_are_in_the_grammar() {
 }
 
 /// Two CPUs unmap pages of a third one, and share the flushes.
-const JOINED: &str = r#"
+const COALESCED: &str = r#"
 machine = "x86"
 policy = "all"
 [program.engine.shape]
@@ -87,18 +87,18 @@ run = [{ do = "unmap-coalesced", space = 0, page = 1 }]
 
 #[test]
 fn flushes_that_tasks_share_are_in_the_grammar() {
-    needs(JOINED, "CoalescedLate");
-    needs(JOINED, "CoalescerSkipsWait");
+    needs(COALESCED, "CoalescedLate");
+    needs(COALESCED, "CoalescerSkipsWait");
 }
 
 /// A page is mapped again while the shared flush of its predecessor is outstanding.
 #[test]
 fn who_takes_the_lock_while_a_shared_flush_is_outstanding_flushes_first() {
-    let again = JOINED.replace(
+    let again = COALESCED.replace(
         r#"run = [{ do = "unmap-coalesced", space = 0, page = 1 }]"#,
         r#"run = [{ do = "confirm", space = 0, page = 0, pages = 1 }]"#,
     );
-    assert_ne!(again, JOINED);
+    assert_ne!(again, COALESCED);
     holds(&again, 300);
 }
 

@@ -380,12 +380,12 @@ fn a_panic_before_the_run_is_a_violation() {
 }
 
 /// A space that a kernel has freed too early. The engine panics when it reads it during a flush.
-struct Freed<'s, H: Hardware> {
+struct FreedSpace<'s, H: Hardware> {
     space: &'s AddressSpace<H>,
     gone: &'s Cell<bool>,
 }
 
-impl<H: Hardware> Deref for Freed<'_, H> {
+impl<H: Hardware> Deref for FreedSpace<'_, H> {
     type Target = AddressSpace<H>;
     fn deref(&self) -> &AddressSpace<H> {
         assert!(!self.gone.get(), "the space has gone");
@@ -398,7 +398,7 @@ impl<H: Hardware> Deref for Freed<'_, H> {
 fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
     fn flush(k: &BareKernel<'_>) {
         let gone = Cell::new(false);
-        let space = || Freed {
+        let space = || FreedSpace {
             space: k.space(0),
             gone: &gone,
         };

@@ -24,13 +24,13 @@ const SCHEDULES: u64 = 4;
 const MOST_BATCHES: u8 = 2;
 
 /// One run: the sizes of its machine, and its results.
-struct Met<'r> {
+struct SizedRun<'r> {
     kind: MachineKind,
     shape: &'r Shape,
     coverage: &'r Coverage,
 }
 
-impl Met<'_> {
+impl SizedRun<'_> {
     fn counted(&self, counter: Counter) -> u64 {
         self.coverage.get(ReachGoal::Engine(counter))
     }
@@ -44,7 +44,7 @@ impl Met<'_> {
     }
 }
 
-type Line = (&'static str, fn(&Met<'_>) -> bool);
+type Line = (&'static str, fn(&SizedRun<'_>) -> bool);
 
 /// The conditions to meet.
 const LINES: &[Line] = &[
@@ -152,7 +152,7 @@ fn every_size_is_met_empty_at_one_full_and_past_its_end() {
             // We evaluate each run on its own.
             session.coverage = Coverage::default();
             session.run(Strategy::random(rng.draw()));
-            let met = Met {
+            let met = SizedRun {
                 kind: recorded.kind,
                 shape,
                 coverage: &session.coverage,

@@ -46,7 +46,7 @@ pub struct Hunt {
     pub more: Vec<String>,
 }
 
-/// A function that returns at once if it was called, directly or not, by another one.
+/// A function that returns at once if another one called it, directly or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skip {
     /// The function's first instruction.

@@ -221,8 +221,8 @@ struct Anchor<'m> {
     mutants: Vec<(&'m str, u32, &'m str)>,
 }
 
-/// Returns the file's text with a call of the selector at each place of these mutants. `selector` is the path of its
-/// module there.
+/// Returns the file's text with a selector call at each place of these mutants. `selector` is the path of its module
+/// there.
 ///
 /// # Errors
 /// A line for each mutant whose piece is missing, not unique, or overlaps another one's.

@@ -113,8 +113,8 @@ fn blamed(message: &Value, places: &MutantPlaces) -> Vec<u32> {
             return numbers.clone();
         }
     }
-    type Fits = fn(&Piece, &Range<usize>) -> bool;
-    let ways: [Fits; 4] = [
+    type Condition = fn(&Piece, &Range<usize>) -> bool;
+    let ways: [Condition; 4] = [
         |piece, span| piece.inserted && piece.at.contains(&span.start),
         |piece, span| !piece.inserted && piece.at.start <= span.start && span.end <= piece.at.end,
         |piece, span| piece.inserted && span.contains(&piece.at.start),

@@ -221,8 +221,8 @@ fn everything(judges: &JudgePrograms) -> io::Result<Record> {
     Ok(Record { of, tests, cases })
 }
 
-/// Runs the unchanged engine and records which tests and cases reach which mutant, or reads an earlier record of the
-/// same programs.
+/// Runs the unchanged engine and records which tests and cases reach which mutant. It reads an earlier record of the
+/// same programs instead if there is one.
 ///
 /// # Errors
 /// If a program doesn't start, or the unchanged engine fails.

@@ -151,7 +151,7 @@ pub fn more_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b:
     }
 }
 
-/// Computes `a == b`; the mutant computes `a <= b`, and the next one `a >= b`.
+/// Computes `a == b`. The mutant computes `a <= b`, and the next one `a >= b`.
 #[inline]
 pub fn same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || a < b) {
@@ -163,7 +163,7 @@ pub fn same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> 
     }
 }
 
-/// Computes `a != b`; the mutant computes `a > b`, and the next one `a < b`.
+/// Computes `a != b`. The mutant computes `a > b`, and the next one `a < b`.
 #[inline]
 pub fn other<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
     if is(number, || a < b) {

@@ -11,7 +11,7 @@ use walkdir::WalkDir;
 /// The memory manager's sources.
 pub const MANAGER: &str = "testbed/vm/src";
 
-/// Folders of sources that are mutated, relative to the workspace, and the crates whose tests judge the mutants.
+/// Folders of mutated sources in the workspace, and the crates whose tests judge the mutants.
 pub const FOLDERS: [(&str, &[&str]); 3] = [
     ("engine/quell/src", &["engine/quell", "engine/quell-arch"]),
     ("engine/quell-zero/src", &["engine/quell-zero"]),

@@ -34,7 +34,7 @@ pub fn derived(root: &Path) -> PathBuf {
     root.join("target/mutants/derived/tree")
 }
 
-/// Returns the files with listed mutants in them, below the workspace, and the modules that select mutants.
+/// Returns the workspace's files with listed mutants, and the modules that select mutants.
 ///
 /// # Errors
 /// A line for each mutant whose piece the source doesn't contain exactly once, and for each file that can't be read.

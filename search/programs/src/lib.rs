@@ -44,8 +44,8 @@ pub const FLAGS: usize = 6;
 pub const WINDOW: u64 = 512;
 /// The first page of the one huge mapping of a space.
 pub const HUGE: u64 = 1 << 18;
-/// The pages that programs over the engine use: the beginning and the end of a leaf table, the beginning of the next
-/// one, and the huge mapping.
+/// The pages of programs over the engine. They are at the beginning and the end of a leaf table, at the beginning of
+/// the next one, and in the huge mapping.
 pub const PAGES: [u64; 11] = [0, 1, 2, 3, 510, 511, 512, 513, 514, HUGE, HUGE + 1];
 /// The number of pages of its own half that the kernel maps and unmaps. Half of them have global entries.
 pub const OWN_PAGES: usize = 4;
@@ -55,7 +55,7 @@ pub const FILE_PAGES: [u64; FILES] = [3, 510, 514];
 /// The purpose of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum For {
+pub enum BatchPurpose {
     /// A call of the program.
     Call,
     /// Reclaim.
@@ -120,7 +120,7 @@ pub enum EngineOp {
     /// Maps a huge page.
     MapHuge { space: u8 },
     /// Opens a batch.
-    Open { batch: u8, purpose: For },
+    Open { batch: u8, purpose: BatchPurpose },
     /// Unmaps a range. The batch makes the flush and gets the frames.
     Unmap {
         batch: u8,
@@ -203,7 +203,7 @@ pub enum EngineOp {
     /// Executes an instruction on a page of the kernel's own half.
     RunOwn { own: u8 },
     /// Unmaps a page of the kernel's own half. Its frame is free after the flush.
-    UnmapOwn { own: u8, purpose: For },
+    UnmapOwn { own: u8, purpose: BatchPurpose },
     /// Unmaps all of the kernel's own half, and its table.
     UnlinkOwn,
     /// Unmaps a page of the kernel's own half that no code uses any more. The flush is deferred until the address or

@@ -36,8 +36,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Returns whether asynchronous flushes were faster than concurrent ones, and concurrent ones faster than serial
-    /// ones.
+    /// Returns whether asynchronous flushes beat concurrent ones, and concurrent ones serial ones.
     ///
     /// Also returns `true` if no shootdown was measured.
     pub fn is_in_order(&self) -> bool {

@@ -107,7 +107,7 @@ impl CpuStatus {
     }
 }
 
-/// Returns whether a waiting CPU with this many signs should compare them with the others' now.
+/// Returns whether a waiting CPU should compare this many signs with the others' now.
 #[inline]
 pub fn is_time_to_look(signs: u64) -> bool {
     signs.is_multiple_of(SIGNS_A_LOOK)
@@ -120,7 +120,7 @@ pub fn is_time_to_nap() -> bool {
     signs < WAKEFUL || signs.is_multiple_of(WAKEFUL)
 }
 
-/// Returns how many times every one of `cpus` has given [`PATIENCE`] signs since this CPU's wait began.
+/// Returns how often every one of `cpus` gave [`PATIENCE`] signs since this CPU's wait began.
 ///
 /// The result is 0 as long as the wait may still end.
 #[cold]

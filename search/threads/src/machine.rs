@@ -262,7 +262,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             && me.mailbox.swap(false, Ordering::Acquire)
     }
 
-    /// Accesses `page`, with the translation of this CPU's TLB or of a walk of the loaded table.
+    /// Accesses `page`, with a translation of this CPU's TLB or of a table walk.
     ///
     /// Calls `access` while the translation is in use. Returns `None` if the walk faults. Also returns `None` if no
     /// root is loaded and the page isn't the kernel's.

@@ -62,7 +62,7 @@ pub type KernelTable = [AtomicU64; KERNEL_PAGES];
 
 /// The bit of an entry word that marks it as present. A word without it isn't cached.
 pub const PRESENT: u64 = 1;
-/// The bit of an entry word of the kernel's half that marks it as valid for all tags.
+/// The bit of the kernel's entry words that makes them valid for all tags.
 pub const GLOBAL: u64 = 1 << 2;
 
 /// Page tables of one level.

@@ -270,9 +270,9 @@ mod mutants {
         // If two spaces have the same tag, one sees the other's entries (C5). If a space has two tags, its flushes miss
         // a CPU that runs it under the other tag, as if they were omitted.
         a_tag_taken_over_unflushed: TagTakenUnflushed on plan(), breaks [C1, C2, C3, C4, C5];
-        a_reuse_that_does_not_pay: ReuseSkipsFlush on plan(), breaks [C1, C3, C4];
-        a_refill_that_does_not_pay: RefillSkipsFlush on plan(), breaks [C1, C3, C4];
-        a_second_actor_that_does_not_pay: FlushPendingSkipped on plan(), breaks [C1, C2, C3, C4];
+        a_reuse_that_does_not_flush: ReuseSkipsFlush on plan(), breaks [C1, C3, C4];
+        a_refill_that_does_not_flush: RefillSkipsFlush on plan(), breaks [C1, C3, C4];
+        a_later_observer_that_does_not_flush: FlushPendingSkipped on plan(), breaks [C1, C2, C3, C4];
         a_deferral_not_recorded: PendingNotRecorded on plan(), breaks [C1, C2, C3, C4];
         a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks [C1, C2, C3, C4];
         a_switch_that_ignores_deferrals: SwitchIgnoresDeferral on plan(), breaks [C1, C3, C4];

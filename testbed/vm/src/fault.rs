@@ -14,7 +14,7 @@
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
-use crate::frames::{AllocFrames, Content, Frames};
+use crate::frames::{Content, FrameSource, Frames};
 use crate::large::LargePages;
 use crate::machine::{Entry, Event, Level, LockUse, Machine, Path, USER_END, Work};
 use crate::memory::Memory;

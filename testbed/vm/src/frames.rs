@@ -13,7 +13,7 @@
 //! [`quell_zero`] (C8) when they are allocated as zeroed.
 //!
 //! [`Frames`] never takes a page away from a process. The code that does so when frames are scarce is above page
-//! tables, page cache and swap ([`crate::memory`]). All of these need frames, and request them from an [`AllocFrames`].
+//! tables, page cache and swap ([`crate::memory`]). All of these need frames, and request them from a [`FrameSource`].
 
 use crate::buddy::Buddy;
 use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
@@ -22,7 +22,7 @@ use crate::machine::{Engine, Event, LockUse, Machine, MemoryMap, Work};
 use crate::masked_lock::MaskedLock;
 use crate::mmu_gather::WaitingObject;
 use crate::rmap::Mappings;
-use crate::shared::Shared;
+use crate::shared::SharedNumber;
 use crate::table_lock::Places;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -43,7 +43,7 @@ struct NodeState<M: Machine> {
     /// Frames whose flush is deferred until reuse, the oldest first. Some of them may have been reinstated.
     stale: MaskedLock<M::Word, VecDeque<Frame>>,
     /// The number of base frames in `buddy` and `stale`. It is a hint, and reading it costs no virtual time.
-    free: Shared<M::Word>,
+    free: SharedNumber<M::Word>,
     /// Held by the CPU that frees pages of this node in advance. The value is the number of allocations to skip before
     /// the next attempt, because the last scan of all pages found none to free.
     balancing: Lock<M::Word, usize>,
@@ -56,7 +56,7 @@ impl<M: Machine> NodeState<M> {
         NodeState {
             buddy: MaskedLock::new(Buddy::new(extent)),
             stale: MaskedLock::new(VecDeque::new()),
-            free: Shared::new(extent.frames),
+            free: SharedNumber::new(extent.frames),
             balancing: Lock::new(0),
             hand: MaskedLock::new(extent.first),
         }
@@ -83,7 +83,7 @@ pub(crate) enum Content {
 ///
 /// The caller holds no table lock and no lock below it, because the allocator may take page locks and table locks to
 /// take pages away.
-pub(crate) trait AllocFrames {
+pub(crate) trait FrameSource {
     /// Allocates a block of `2^order` frames with one reference, owned by the manager ([`Owner::Kernel`]). Returns
     /// `None` if memory is short.
     fn alloc(&self, order: u8, content: Content) -> Option<Frame>;

@@ -5,7 +5,7 @@
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
-use crate::frames::{AllocFrames, Content, Frames};
+use crate::frames::{Content, FrameSource, Frames};
 use crate::machine::{Entry, Event, Level, Machine, TABLE_WORDS, USER_END};
 use crate::memory::Memory;
 use crate::pages::Pages;

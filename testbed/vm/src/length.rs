@@ -1,23 +1,23 @@
-//! Keeps the length of a file, and settles races between a truncation and a use of a page beyond the new end.
+//! Keeps the length of a file, and decides races between a truncation and a use of a page beyond the new end.
 //!
 //! A page is used under its slot's lock, after a check of the length. A truncation first stores the length and then
 //! empties every slot beyond it. So either it finds the page, or the page's user finds the new length. However, a
 //! truncation skips slots that don't exist yet, without a lock, and the CPU that creates such a slot checks the length
 //! next. Each side writes one word and then reads the other's, which requires fences.
 
-use crate::shared::Shared;
+use crate::shared::SharedNumber;
 use core::sync::atomic::Ordering;
 use quell::Word;
 
 /// The length of a file, in bytes.
 pub(crate) struct Length<W> {
-    bytes: Shared<W>,
+    bytes: SharedNumber<W>,
 }
 
 impl<W: Word> Length<W> {
     pub(crate) fn new(bytes: u64) -> Self {
         Length {
-            bytes: Shared::new(bytes),
+            bytes: SharedNumber::new(bytes),
         }
     }
 
@@ -25,7 +25,7 @@ impl<W: Word> Length<W> {
     pub(crate) fn get(&self) -> u64 {
         // SeqCst pairs with `set`: this CPU made the slot before it reads the length. So it sees the new length, or the
         // truncation sees the slot. Lost without it: a file is cut while a page beyond its end is made.
-        Shared::<W>::fence(Ordering::SeqCst);
+        SharedNumber::<W>::fence(Ordering::SeqCst);
         self.bytes.load(Ordering::Relaxed)
     }
 
@@ -40,6 +40,6 @@ impl<W: Word> Length<W> {
         self.bytes.store(bytes, Ordering::Relaxed);
         // SeqCst pairs with `get`: the truncation searches for slots next. So it sees a slot that was made, or the CPU
         // that makes it sees the new length. Lost without it: a file is cut while a page beyond its end is made.
-        Shared::<W>::fence(Ordering::SeqCst);
+        SharedNumber::<W>::fence(Ordering::SeqCst);
     }
 }

@@ -378,12 +378,12 @@ mod tests {
     /// implementations.
     macro_rules! lacks {
         ($type:ty: $trait:ident) => {{
-            trait Ambiguous<A> {
+            trait Ambiguity<A> {
                 fn check() {}
             }
-            impl<T: ?Sized> Ambiguous<()> for T {}
-            impl<T: ?Sized + $trait> Ambiguous<u8> for T {}
-            <$type as Ambiguous<_>>::check();
+            impl<T: ?Sized> Ambiguity<()> for T {}
+            impl<T: ?Sized + $trait> Ambiguity<u8> for T {}
+            <$type as Ambiguity<_>>::check();
         }};
     }
 
@@ -393,37 +393,37 @@ mod tests {
     #[test]
     fn guards_may_cross_threads_only_as_their_values_may() {
         type L<T> = Lock<AtomicU64, T>;
-        type Rw<T> = RwLock<AtomicU64, T>;
+        type TestRwLock<T> = RwLock<AtomicU64, T>;
         type G<T> = Guard<'static, AtomicU64, T>;
         type R<T> = ReadGuard<'static, AtomicU64, T>;
-        type Wr<T> = WriteGuard<'static, AtomicU64, T>;
+        type TestWriteGuard<T> = WriteGuard<'static, AtomicU64, T>;
         // A `Cell` may move to another thread, but may not be shared.
         sync::<L<Cell<u8>>>();
         send::<G<Cell<u8>>>();
         lacks!(G<Cell<u8>>: Sync);
-        lacks!(Rw<Cell<u8>>: Sync);
+        lacks!(TestRwLock<Cell<u8>>: Sync);
         lacks!(R<Cell<u8>>: Sync);
         lacks!(R<Cell<u8>>: Send);
-        lacks!(Wr<Cell<u8>>: Sync);
+        lacks!(TestWriteGuard<Cell<u8>>: Sync);
         // An `Rc` may neither move nor be shared.
         lacks!(L<Rc<u8>>: Send);
         lacks!(L<Rc<u8>>: Sync);
-        lacks!(Rw<Rc<u8>>: Sync);
+        lacks!(TestRwLock<Rc<u8>>: Sync);
         lacks!(G<Rc<u8>>: Send);
         lacks!(G<Rc<u8>>: Sync);
         // A guard of the standard library may be shared but not moved: a lock around it is not `Send` either, and
         // nothing of it is `Sync`.
         lacks!(L<MutexGuard<'static, u8>>: Sync);
         lacks!(G<MutexGuard<'static, u8>>: Send);
-        lacks!(Rw<MutexGuard<'static, u8>>: Sync);
+        lacks!(TestRwLock<MutexGuard<'static, u8>>: Sync);
         lacks!(R<MutexGuard<'static, u8>>: Send);
-        lacks!(Wr<MutexGuard<'static, u8>>: Send);
+        lacks!(TestWriteGuard<MutexGuard<'static, u8>>: Send);
         // Values that may be moved and shared allow both everywhere.
         send::<G<u8>>();
         sync::<G<u8>>();
         send::<R<u8>>();
         sync::<R<u8>>();
-        send::<Wr<u8>>();
-        sync::<Wr<u8>>();
+        send::<TestWriteGuard<u8>>();
+        sync::<TestWriteGuard<u8>>();
     }
 }

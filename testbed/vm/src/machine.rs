@@ -20,7 +20,7 @@ use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, Scope, TlbRules};
 pub use quell::{Entry, Level, TABLE_WORDS};
 use quell_zero::Clear;
 
-/// The end of the 128 TB of addresses that programs may map: the first page above.
+/// The first page above the 128 TB of addresses that programs may map.
 pub const USER_END: Page = Page(1 << 35);
 
 /// The frame at which the upper half of the 52-bit physical addresses begins.

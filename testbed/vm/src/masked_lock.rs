@@ -29,7 +29,7 @@ impl<W: Word, T> MaskedLock<W, T> {
         let were_on = machine.masks_locks() && machine.mask_interrupts();
         MaskedGuard {
             guard: self.0.lock(machine),
-            _masked: Masked { machine, were_on },
+            _masked: MaskGuard { machine, were_on },
         }
     }
 }
@@ -37,7 +37,7 @@ impl<W: Word, T> MaskedLock<W, T> {
 /// A guard of a [`MaskedLock`]. It releases the lock first, then restores interrupts.
 pub(crate) struct MaskedGuard<'l, M: Machine, T> {
     guard: Guard<'l, M::Word, T>,
-    _masked: Masked<'l, M>,
+    _masked: MaskGuard<'l, M>,
 }
 
 impl<M: Machine, T> Deref for MaskedGuard<'_, M, T> {
@@ -54,12 +54,12 @@ impl<M: Machine, T> DerefMut for MaskedGuard<'_, M, T> {
 }
 
 /// Restores the interrupt mask.
-struct Masked<'l, M: Machine> {
+struct MaskGuard<'l, M: Machine> {
     machine: &'l M,
     were_on: bool,
 }
 
-impl<M: Machine> Drop for Masked<'_, M> {
+impl<M: Machine> Drop for MaskGuard<'_, M> {
     fn drop(&mut self) {
         if self.were_on {
             self.machine.restore_interrupts(true);

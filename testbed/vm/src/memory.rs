@@ -4,7 +4,7 @@
 //! CPUs' caches. Pages are reclaimed when every node is exhausted, and the caches are used if nothing can be reclaimed.
 //! If nodes keep frames free, one CPU at a time balances a node before it is exhausted.
 
-use crate::frames::{AllocFrames, CLUSTER, Content, Frames};
+use crate::frames::{CLUSTER, Content, FrameSource, Frames};
 use crate::machine::Machine;
 use crate::migrate::Migration;
 use crate::reclaim::Reclaim;
@@ -99,7 +99,7 @@ impl<'m, M: Machine> Memory<'m, M> {
     }
 }
 
-impl<M: Machine> AllocFrames for Memory<'_, M> {
+impl<M: Machine> FrameSource for Memory<'_, M> {
     /// Allocates a block from the nearest node that has one, and reclaims base frames if necessary.
     fn alloc(&self, order: u8, content: Content) -> Option<Frame> {
         let machine = self.frames.machine();

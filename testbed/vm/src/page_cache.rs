@@ -15,7 +15,7 @@
 //! reason reclaim may defer the flush of clean pages.
 
 use crate::frame::Owner;
-use crate::frames::{AllocFrames, Content, Frames};
+use crate::frames::{Content, FrameSource, Frames};
 use crate::length::Length;
 use crate::lock::{Guard, QueuedLock, RawGuard, RawLock};
 use crate::machine::{Event, LockUse, Machine, Path, Work};
@@ -237,7 +237,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         file: FileId,
         page: u64,
         slot: &mut SlotGuard<'_, M>,
-        memory: &impl AllocFrames,
+        memory: &impl FrameSource,
     ) -> Option<Frame> {
         let machine = self.machine();
         machine.charge(Work::CacheLookup);

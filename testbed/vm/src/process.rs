@@ -2,7 +2,7 @@
 
 use crate::lock::RwLock;
 use crate::machine::Machine;
-use crate::shared::Shared;
+use crate::shared::SharedNumber;
 use crate::syscall::ProcessId;
 use crate::vma::VmaTree;
 use alloc::sync::Arc;
@@ -15,8 +15,8 @@ pub(crate) struct Process<M: Machine> {
     id: ProcessId,
     space: AddressSpace<M>,
     vmas: RwLock<M::Word, VmaTree>,
-    running: Shared<M::Word>,
-    retired: Shared<M::Word>,
+    running: SharedNumber<M::Word>,
+    retired: SharedNumber<M::Word>,
 }
 
 impl<M: Machine> Process<M> {
@@ -25,8 +25,8 @@ impl<M: Machine> Process<M> {
             id,
             space,
             vmas: RwLock::new(vmas),
-            running: Shared::new(0),
-            retired: Shared::new(0),
+            running: SharedNumber::new(0),
+            retired: SharedNumber::new(0),
         }
     }
 

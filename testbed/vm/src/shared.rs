@@ -10,14 +10,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use quell::Word;
 
 /// A shared number on a machine with words of type `W`.
-pub(crate) struct Shared<W> {
+pub(crate) struct SharedNumber<W> {
     value: AtomicU64,
     words: PhantomData<fn() -> W>,
 }
 
-impl<W: Word> Shared<W> {
+impl<W: Word> SharedNumber<W> {
     pub(crate) const fn new(value: u64) -> Self {
-        Shared {
+        SharedNumber {
             value: AtomicU64::new(value),
             words: PhantomData,
         }

@@ -3,7 +3,7 @@
 //! A slot counts the entries that name it. At first it contains the frame itself, so that a fault before the
 //! compression can take the frame back. The content is captured only after the flush of the entries (C2).
 
-use crate::frames::{self, AllocFrames, Frames};
+use crate::frames::{self, FrameSource, Frames};
 use crate::lock::Lock;
 use crate::machine::{Event, Machine, Work};
 use crate::segmented::SegmentedArray;
@@ -123,7 +123,7 @@ impl<'m, M: Machine> Swap<'m, M> {
     /// Returns the page in the slot, as a frame with a reference for the caller. The caller's entry keeps the slot
     /// alive, or else the caller finds the entry changed under the table's lock. Returns `None` if memory is short or
     /// the slot was freed.
-    pub(crate) fn read(&self, slot: u32, memory: &impl AllocFrames) -> Option<SwapPage> {
+    pub(crate) fn read(&self, slot: u32, memory: &impl FrameSource) -> Option<SwapPage> {
         let machine = self.machine();
         {
             let held = self.slot(slot).lock(machine);

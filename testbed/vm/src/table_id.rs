@@ -4,7 +4,7 @@
 //! the table's lock when it is unlinked. A walk accepts a pointer to a table only if the table has the expected name
 //! ([`crate::tables`]).
 
-use crate::shared::Shared;
+use crate::shared::SharedNumber;
 use core::sync::atomic::Ordering;
 use quell::Level;
 use quell::{Page, Word};
@@ -25,14 +25,14 @@ impl TableId {
 
 /// The name of the table that a frame holds at this moment.
 pub(crate) struct TableName<W> {
-    id: Shared<W>,
+    id: SharedNumber<W>,
 }
 
 impl<W: Word> TableName<W> {
     /// Creates the name of a frame that is no table.
     pub(crate) fn new() -> Self {
         TableName {
-            id: Shared::new(TableId::NONE.0),
+            id: SharedNumber::new(TableId::NONE.0),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
-use crate::frames::{AllocFrames, Content, Frames};
+use crate::frames::{Content, FrameSource, Frames};
 use crate::machine::{Event, Level, Machine, Path, USER_END, Work};
 use crate::mmu_gather::MmuGather;
 use crate::process::Process;
@@ -154,7 +154,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         process: &'v Arc<Process<M>>,
         page: Page,
         level: Level,
-        memory: &impl AllocFrames,
+        memory: &impl FrameSource,
     ) -> Option<TableGuard<'v, 'm, M>> {
         let mut spare = None;
         let found = loop {
@@ -186,7 +186,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     }
 
     /// Makes an empty table that isn't linked.
-    pub(crate) fn new_table(&self, level: Level, memory: &impl AllocFrames) -> Option<Frame> {
+    pub(crate) fn new_table(&self, level: Level, memory: &impl FrameSource) -> Option<Frame> {
         let frame = memory.alloc(0, Content::Zeros(0))?;
         let info = self.frames.info(frame);
         info.set_words_used(0);
@@ -215,7 +215,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     }
 
     /// Makes a root for the process `id`.
-    pub(crate) fn new_root(&self, id: u32, memory: &impl AllocFrames) -> Option<Frame> {
+    pub(crate) fn new_root(&self, id: u32, memory: &impl FrameSource) -> Option<Frame> {
         let root = self.new_table(Level::ROOT, memory)?;
         self.frames
             .info(root)

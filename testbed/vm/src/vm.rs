@@ -419,7 +419,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// Returns the roots and ranges where processes map the file's pages from `page` on as shared.
+    /// Returns the roots and ranges of shared mappings of the file from `page` on.
     ///
     /// It takes no lock and changes nothing. An oracle calls it to find the mappings that a truncation will remove.
     ///
@@ -430,8 +430,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         unsafe { self.audit().peek_mappings(file, page) }
     }
 
-    /// Returns a name for the word at this address, if it belongs to a lock of the manager or to an object of the
-    /// engine.
+    /// Names the word at this address, if it belongs to the manager or engine.
     ///
     /// Tools show the name to people.
     #[doc(hidden)]

@@ -55,7 +55,7 @@ use quell_vm::User;
 use script::{MemoryNeed, MessagePart, PARAMETERS, Script};
 use team::{Team, word};
 
-/// Ends the run of all CPUs of a workload early, for a machine that detects a deadlock.
+/// Ends the run of all CPUs early, for a machine that detects a deadlock.
 ///
 /// CPUs that wait, or reach a barrier, return [`Failure::Elsewhere`]. A CPU may call it in the middle of
 /// [`Workload::run`].
@@ -378,8 +378,7 @@ impl Workload {
         })
     }
 
-    /// Returns the memory that the workload accesses: bytes per ordinary node, ordinary nodes, and bytes in a slow
-    /// node.
+    /// Returns the memory that the workload accesses: bytes per ordinary node, their number, slow bytes.
     ///
     /// Unlike [`Workload::memory`], it leaves no room for page tables and caches.
     ///
@@ -456,7 +455,7 @@ impl Workload {
         self.script.operation.faults
     }
 
-    /// Returns whether the first CPU does all work, so that time while it sleeps doesn't count.
+    /// Returns whether the first CPU does all work, so that its sleep doesn't count.
     pub fn first_cpu_works(&self) -> bool {
         self.script.operation.first_cpu_works
     }

@@ -198,7 +198,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.set_shared(word::STOP, 1);
     }
 
-    /// Keeps a CPU in the process without work: it computes or sleeps, and checks every `nanoseconds` whether the
+    /// Keeps a CPU in the process without work. It computes or sleeps, and checks every `nanoseconds` whether the
     /// measurement is over.
     pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), StopReason> {
         self.user.tally(tally::STANDS_BY);
@@ -246,8 +246,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.shared(word::STOP) != 0
     }
 
-    /// Reports the progress of the run, which is independent of the work done in the window. Only the first CPU calls
-    /// this.
+    /// Reports the run's progress, which is independent of the work in the window. Only the first CPU calls this.
     pub fn step(&self, done: u64, all: u64) {
         self.user.step(done, all);
     }

@@ -21,8 +21,8 @@ const EXIT_NOT_RESTORED: u8 = 4;
 
 /// Measure the cost of TLB shootdowns and page clearing in the running kernel.
 ///
-/// Runs without privileges as far as possible, and lists what root or a setting would add. Removes the zram
-/// swap device that it sets up at the end, on an error and on Ctrl-C.
+/// Runs without privileges as far as possible, and lists the benchmarks that need root or a setting. Removes its zram
+/// swap device at the end, on an error and on Ctrl-C.
 #[derive(Debug, Args)]
 pub struct HostArgs {
     /// Print one JSON object instead of tables (keys: docs/measuring.md)

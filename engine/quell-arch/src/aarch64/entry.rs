@@ -1,7 +1,7 @@
 //! Encodes and decodes AArch64's page-table entries.
 //!
-//! The format is stage 1 with a 4 KB granule and output addresses of 48 bits (Arm ARM, "VMSAv8-64 translation table
-//! format descriptors").
+//! The format is stage 1 with a 4 KB granule and output addresses of 48 bits ([Arm
+//! ARM](https://developer.arm.com/documentation/ddi0487/latest), "VMSAv8-64 translation table format descriptors").
 //!
 //! *Dirty state.* [`Entry::dirty`] is set if [`READ_ONLY`] is clear, or if [`SOFTWARE_DIRTY`] is set in a
 //! write-protected page. A page that is writable but clean has both [`READ_ONLY`] and [`DIRTY_MODIFIER`] set. At the
@@ -19,7 +19,7 @@ use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
 /// Lets the walker use the entry. If clear, the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
-/// Set for a table (levels 1 to 3) or a page (level 0), clear for a block.
+/// Marks a table (levels 1 to 3) or a page (level 0), not a block.
 pub const TABLE_OR_PAGE: u64 = 1 << 1;
 /// The index into MAIR.
 pub const ATTRIBUTES: u64 = 7 << 2;
@@ -49,7 +49,7 @@ pub const KERNEL_NO_EXECUTE: u64 = 1 << 53;
 pub const USER_NO_EXECUTE: u64 = 1 << 54;
 /// Records in software that the page was written before it was write-protected.
 pub const SOFTWARE_DIRTY: u64 = 1 << 55;
-/// Bits 59 to 62 of a leaf: the overlay index, or attributes that the processor passes on to the memory system.
+/// Bits 59 to 62 of a leaf: the overlay index, or attributes for memory.
 pub const KEY: u64 = 0xf << KEY_SHIFT;
 /// In a table entry: forbids the kernel to fetch instructions from the pages below.
 pub const TABLE_KERNEL_NO_EXECUTE: u64 = 1 << 59;
@@ -59,7 +59,7 @@ pub const TABLE_USER_NO_EXECUTE: u64 = 1 << 60;
 pub const TABLE_NO_USER: u64 = 1 << 61;
 /// In a table entry: makes the pages below read-only.
 pub const TABLE_READ_ONLY: u64 = 1 << 62;
-/// In a table entry: marks the memory below as non-secure, in the security states that check this bit.
+/// In a table entry: marks the memory below as non-secure. Only some security states check this bit.
 pub const TABLE_NON_SECURE: u64 = 1 << 63;
 
 const KEY_SHIFT: u32 = 59;

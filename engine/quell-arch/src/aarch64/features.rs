@@ -1,10 +1,20 @@
 //! Reads an AArch64 processor's features from its identification registers.
 //!
-//! The Arm ARM describes these registers in "AArch64 system register descriptions".
+//! The [Arm ARM](https://developer.arm.com/documentation/ddi0487/latest) describes these registers in "AArch64 system
+//! register descriptions".
 
 /// The features that matter for TLBs and for zeroing memory.
 ///
-/// See the example of [`Registers`].
+/// # Examples
+///
+/// ```
+/// use quell_arch::aarch64::features::Features;
+/// /// Returns the number of ASIDs.
+/// fn tags(features: Features) -> u32 {
+///     1 << features.asid_bits
+/// }
+/// assert_eq!(tags(Features { asid_bits: 8, ..Features::default() }), 256);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
     /// The width of an ASID: 8 or 16 bits.

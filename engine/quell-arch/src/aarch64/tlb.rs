@@ -1,6 +1,6 @@
 //! Invalidates translations and loads roots on AArch64.
 //!
-//! Callers rely on these facts (Arm ARM, "TLB maintenance"):
+//! Callers rely on these facts ([Arm ARM](https://developer.arm.com/documentation/ddi0487/latest), "TLB maintenance"):
 //!
 //! * A store to a table reaches the walkers only after a barrier: `dsb ishst` *before* the TLBI.
 //! * A TLBI with suffix IS is broadcast to the inner shareable domain. Without the suffix it affects this processor
@@ -65,7 +65,18 @@ pub enum Operation {
 
 /// The operand formats that the processor supports.
 ///
-/// See the example of [`operations`].
+/// # Examples
+///
+/// ```
+/// use quell_arch::aarch64::features::Features;
+/// use quell_arch::aarch64::tlb::Operands;
+/// /// Returns the formats for a processor with these features, and addresses of 48 bits.
+/// fn operands(features: Features) -> Operands {
+///     let Features { range, level_hint, .. } = features;
+///     Operands { range, level_hint, wide_addresses: false }
+/// }
+/// assert_eq!(operands(Features::default()), Operands::default());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Operands {
     /// The processor has operations on ranges.

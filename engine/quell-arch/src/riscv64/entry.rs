@@ -1,7 +1,7 @@
 //! Encodes and decodes RISC-V's page-table entries.
 //!
-//! The format is Sv48 with Svpbmt and Svnapot (privileged specification, chapter "Supervisor-Level ISA"). The kernel
-//! can never execute a leaf that user mode may use.
+//! The format is Sv48 with Svpbmt and Svnapot ([privileged specification](https://github.com/riscv/riscv-isa-manual),
+//! chapter "Supervisor-Level ISA"). The kernel can never execute a leaf that user mode may use.
 //!
 //! Entries that point to a table have no rights and no accessed bit in this format. [`decode`] returns them with all
 //! rights granted and the accessed bit set. [`Entry::memory`] is the PBMT field. [`Entry::key`] and

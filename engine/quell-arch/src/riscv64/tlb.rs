@@ -1,7 +1,7 @@
 //! Invalidates translations and loads roots on RISC-V.
 //!
-//! Callers rely on these facts (privileged specification, "Supervisor Memory-Management Fence Instruction" and
-//! "Supervisor Address Translation and Protection (satp) Register"):
+//! Callers rely on these facts ([privileged specification](https://github.com/riscv/riscv-isa-manual), "Supervisor
+//! Memory-Management Fence Instruction" and "Supervisor Address Translation and Protection (satp) Register"):
 //!
 //! * SFENCE.VMA works on this processor alone. Other processors must be interrupted.
 //! * SFENCE.VMA orders earlier stores to tables before later walks on this processor. That holds for its own stores and
@@ -18,7 +18,7 @@
 
 use quell::{Frame, PageRange, Scope, Tag};
 
-/// The value of satp's mode field for Sv48: 48 bits of address and four levels of tables.
+/// The mode field of satp for Sv48: 48 bits of address, four levels of tables.
 pub const SV48: u64 = 9 << 60;
 /// The bits of satp that hold the ASID.
 pub const ASID: u64 = 0xffff << ASID_SHIFT;
@@ -42,7 +42,18 @@ pub const fn satp(root: Frame, tag: Tag) -> u64 {
 
 /// One SFENCE.VMA for entries under one tag.
 ///
-/// See the example of [`operations`].
+/// # Examples
+///
+/// ```
+/// use quell::{Page, PageRange, Scope};
+/// use quell_arch::riscv64::tlb::{Operation, operations};
+/// for operation in operations(PageRange::base(Page(5), 2), Scope::Leaf) {
+///     match operation {
+///         Operation::Page(address) => println!("sfence.vma {address:#x}, asid"),
+///         Operation::Tag => println!("sfence.vma zero, asid"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Drops the leaf entries of this address.
@@ -194,7 +205,7 @@ pub(crate) mod instructions {
         }
     }
 
-    /// Drops the leaf entries of an address on this processor, under all tags and global ones included.
+    /// Drops this processor's leaf entries of an address, under all tags, even global ones.
     ///
     /// It's complete on return.
     ///

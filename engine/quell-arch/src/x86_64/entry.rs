@@ -1,6 +1,9 @@
 //! Encodes and decodes x86-64's page-table entries.
 //!
-//! The format is described in the Intel SDM volume 3, chapter "Paging", and in the AMD64 APM volume 2, chapter 5.
+//! [Intel's manual](https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html)
+//! describes the format in volume 3, chapter "Paging", and [AMD's manual](https://docs.amd.com/v/u/en-US/24593_3.43) in
+//! volume 2, chapter 5.
+//!
 //! [`Entry::key`] is the protection key. [`Entry::memory`] is the index into the PAT; an entry that points to a table
 //! has only the index's two lower bits. [`Entry::special`] and [`Entry::contiguous`] are unused. Decoding drops bits 9
 //! to 11 and 52 to 58, which hardware ignores; encoding clears them.

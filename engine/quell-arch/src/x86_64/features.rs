@@ -1,6 +1,8 @@
 //! Reads an x86-64 processor's features from CPUID.
 //!
-//! Leaf and bit numbers are those of the Intel SDM (volume 2, CPUID) and the AMD64 APM (volume 3, appendix E).
+//! Leaf and bit numbers are those of
+//! [Intel's manual](https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html), volume 2,
+//! CPUID, and of AMD's manual, volume 3, appendix E.
 
 /// The features that matter for TLBs and for zeroing memory.
 ///

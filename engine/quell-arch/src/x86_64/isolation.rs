@@ -26,7 +26,7 @@ use quell::{Frame, Invalidate, Tag};
 /// The bit that distinguishes a user's tag.
 const USER: u16 = 1 << 11;
 
-/// Returns the tag of the user's half of a space to which the engine gave `tag`.
+/// Returns the tag of a space's user half; `tag` is the one from the engine.
 ///
 /// # Panics
 /// If the tag is 0 (the kernel's) or above [`UserHalves::TAGS`].
@@ -73,7 +73,7 @@ impl UserHalves {
     /// The highest tag that the engine may use: `Tagging::PerCpu { count }` must not exceed it.
     pub const TAGS: u16 = 63;
 
-    /// Creates the record of a CPU that has used no tag yet: every user half must be flushed.
+    /// Creates the record of a CPU without used tags: every user half must be flushed.
     pub const fn new() -> Self {
         UserHalves {
             behind: AtomicU64::new(u64::MAX),
@@ -101,7 +101,7 @@ impl UserHalves {
         self.behind.fetch_or(tags, Relaxed);
     }
 
-    /// Records that the kernel's half was invalidated, so that the user's half is flushed before its next use.
+    /// Records an invalidation of the kernel's half. The user's half is flushed before its next use.
     ///
     /// Call it after each invalidation that the engine requests, with the same argument.
     #[inline]

@@ -1,7 +1,8 @@
 //! Invalidates translations and loads roots on x86-64.
 //!
-//! Callers rely on these facts (Intel SDM volume 3, "Caching Translation Information"; AMD64 APM volume 3, INVLPGB and
-//! TLBSYNC):
+//! Callers rely on these facts
+//! ([Intel's manual](https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html), volume 3,
+//! "Caching Translation Information"; AMD's manual, volume 3, INVLPGB and TLBSYNC):
 //!
 //! * INVLPG drops the page's entries under the *current* PCID, and its global entries. It also drops **all**
 //!   paging-structure-cache entries of the current PCID, whatever page they belong to.

@@ -5,7 +5,7 @@
 
 use super::portable::{self, in_blocks};
 use crate::aarch64::features::{Features, Registers};
-use quell_zero::{Available, Caches, Strategy};
+use quell_zero::{Caches, Strategy, StrategySet};
 
 /// The bytes that one turn of the `stnp` loop writes.
 const LINE: usize = 64;
@@ -24,8 +24,8 @@ fn zva_bytes() -> usize {
 }
 
 /// Implements [`super::available`].
-pub fn available() -> Available {
-    let set = Available::STORES.with(Strategy::NonTemporal128);
+pub fn available() -> StrategySet {
+    let set = StrategySet::STORES.with(Strategy::NonTemporal128);
     if zva_bytes() > 0 {
         set.with(Strategy::DcZva)
     } else {

@@ -10,8 +10,8 @@
 //! user programs need no precaution.
 //!
 //! A kernel that doesn't save the user's vector state must avoid these strategies. It chooses from
-//! [`Available::without_vectors`](quell_zero::Available::without_vectors), which includes `movnti` and `clzero`, for
-//! example. On AArch64 no strategy uses a vector register.
+//! [`StrategySet::without_vectors`](quell_zero::StrategySet::without_vectors), which includes `movnti` and `clzero`,
+//! for example. On AArch64 no strategy uses a vector register.
 //!
 //! # Interruption and ordering
 //!
@@ -23,7 +23,7 @@
 //!
 //! Any alignment and length is allowed. Plain stores zero the ends that don't fill an aligned block of the strategy.
 
-use quell_zero::{Available, Caches, Strategy};
+use quell_zero::{Caches, Strategy, StrategySet};
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;
@@ -44,7 +44,7 @@ use x86_64 as native;
 ///
 /// Each call queries the processor, which may trap to a hypervisor, so call it once and keep the result. The result is
 /// valid for this CPU. On CPUs of several kinds, use only strategies that all of them offer.
-pub fn available() -> Available {
+pub fn available() -> StrategySet {
     native::available()
 }
 

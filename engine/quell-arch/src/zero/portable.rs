@@ -1,7 +1,7 @@
 //! Ordinary stores, for every architecture, and for the two ends of a run with other strategies.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-use quell_zero::{Available, Caches, Strategy};
+use quell_zero::{Caches, Strategy, StrategySet};
 
 /// Ordinary stores: this crate has no instructions for this architecture.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -9,8 +9,8 @@ pub const PAGE: Strategy = Strategy::Stores;
 
 /// Returns ordinary stores alone.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub fn available() -> Available {
-    Available::STORES
+pub fn available() -> StrategySet {
+    StrategySet::STORES
 }
 
 /// Returns no sizes: reading them needs privilege.

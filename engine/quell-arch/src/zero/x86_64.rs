@@ -10,7 +10,7 @@
 
 use super::portable::{self, in_blocks};
 use crate::x86_64::features::{Features, cpuid};
-use quell_zero::{Available, Caches, Strategy};
+use quell_zero::{Caches, Strategy, StrategySet};
 
 /// The bytes that one turn of a non-temporal loop writes, and that `clzero` zeroes: a cache line on every x86-64
 /// processor so far.
@@ -20,7 +20,7 @@ const LINE: usize = 64;
 pub const PAGE: Strategy = Strategy::RepStosq;
 
 /// Implements [`super::available`].
-pub fn available() -> Available {
+pub fn available() -> StrategySet {
     let features = Features::detect();
     // SAFETY: `vectors` calls it only where CPUID has OSXSAVE.
     let (avx, avx512) = vectors(cpuid, || unsafe { xcr0() });
@@ -35,7 +35,7 @@ pub fn available() -> Available {
     ]
     .into_iter()
     .filter(|(there, _)| *there)
-    .fold(Available::STORES, |set, (_, strategy)| set.with(strategy))
+    .fold(StrategySet::STORES, |set, (_, strategy)| set.with(strategy))
 }
 
 /// Implements [`super::caches`].

@@ -182,7 +182,7 @@ static void purposes(void)
 }
 
 /* A later observer flushes outstanding batches. It makes deferred flushes only with quell_flush_pending. */
-static void second_actors(void)
+static void later_observers(void)
 {
     struct quell_batch batch;
     struct quell_stamp stamp;
@@ -241,7 +241,7 @@ int main(void)
     sets_of_cpus();
     ranges();
     purposes();
-    second_actors();
+    later_observers();
     ends();
     slots_of_each_cpu();
     printf("%u answers were right\n", asked);

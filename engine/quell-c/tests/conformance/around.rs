@@ -139,9 +139,9 @@ fn under_a_cpu(
 }
 
 /// A batch that unmapped the page, and the array for its frames.
-struct Unmapped(CMemory<quell_batch>, CMemory<[*mut c_void; 2]>);
+struct UnmappingBatch(CMemory<quell_batch>, CMemory<[*mut c_void; 2]>);
 
-impl Unmapped {
+impl UnmappingBatch {
     fn new(
         kernel: &Kernel,
         engine: &Engine<'static, Kernel>,
@@ -172,7 +172,7 @@ impl Unmapped {
             done(quell_batch_unmapped(batch.at(), at, range, frame));
             assert!(!quell_batch_is_empty(batch.at()));
         }
-        Unmapped(batch, frames)
+        UnmappingBatch(batch, frames)
     }
 
     fn start(&self, callback: Option<extern "C" fn(*mut c_void)>) {
@@ -208,7 +208,7 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
         PCID,
         quell_hooks::default(),
         |kernel, engine, space, step| {
-            let batch = Unmapped::new(kernel, engine, space);
+            let batch = UnmappingBatch::new(kernel, engine, space);
             batch.start(Some(answered));
             // SAFETY: a batch in flight, which is refused until the callback was called.
             let early = unsafe { quell_batch_finish(batch.0.at(), std::ptr::null_mut()) };
@@ -237,7 +237,7 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
             }
             batch.finish();
             // The second flush ends in `finish`, which waits.
-            let again = Unmapped::new(kernel, engine, space);
+            let again = UnmappingBatch::new(kernel, engine, space);
             again.start(None);
             again.finish();
         },
@@ -253,12 +253,12 @@ fn each_of_several_flushes_calls_back_once() {
         |kernel, engine, space, step| {
             step.store(ANSWERS, SeqCst);
             for round in 1..=50 {
-                let batches = [(); 4].map(|()| Unmapped::new(kernel, engine, space));
+                let batches = [(); 4].map(|()| UnmappingBatch::new(kernel, engine, space));
                 (batches.iter()).for_each(|batch| batch.start(Some(answered)));
                 while called(ANSWERED) < 4 * round {
                     kernel.relax();
                 }
-                batches.iter().for_each(Unmapped::finish);
+                batches.iter().for_each(UnmappingBatch::finish);
                 assert_eq!(called(ANSWERED), 4 * round);
             }
         },
@@ -323,11 +323,11 @@ fn a_flush_that_was_broadcast_needs_a_barrier() {
         ASID,
         quell_hooks::default(),
         |kernel, engine, space, step| {
-            let mut batch = Unmapped::new(kernel, engine, space);
+            let mut batch = UnmappingBatch::new(kernel, engine, space);
             batch.start(None);
             assert!(batch.is_over(), "CPU 1 need not answer");
             batch.finish();
-            batch = Unmapped::new(kernel, engine, space);
+            batch = UnmappingBatch::new(kernel, engine, space);
             batch.start(Some(answered));
             assert_eq!(called(ANSWERED), 1, "the start executes the barrier");
             batch.finish();
@@ -345,7 +345,7 @@ fn a_virtual_cpu_that_does_not_run_is_not_waited_for() {
     };
     under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
         // CPU 1 has its interrupts masked: if quell waited for it, this call wouldn't return.
-        Unmapped::new(kernel, engine, space).finish();
+        UnmappingBatch::new(kernel, engine, space).finish();
         step.store(ANSWERS, SeqCst);
     });
 }
@@ -358,7 +358,7 @@ fn a_long_wait_is_told() {
         ..quell_hooks::default()
     };
     under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
-        let batch = Unmapped::new(kernel, engine, space);
+        let batch = UnmappingBatch::new(kernel, engine, space);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while called(LONG) < 1 << 16 {
@@ -385,7 +385,7 @@ fn devices_are_told_and_waited_for() {
         for waits in [true, false] {
             let before = (called(STARTED), called(COMPLETED));
             under_a_cpu(tagging, hooks, |kernel, engine, space, step| {
-                let batch = Unmapped::new(kernel, engine, space);
+                let batch = UnmappingBatch::new(kernel, engine, space);
                 step.store(ANSWERS, SeqCst);
                 if !waits {
                     batch.start(None);

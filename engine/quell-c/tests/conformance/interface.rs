@@ -143,6 +143,8 @@ impl<'m, H> Engine<'m, H> {
         // SAFETY: an engine and its space, which are never moved.
         done(unsafe { cpu::quell_leave(self.at(), space.0.at()) });
     }
+    /// Notes that this CPU enters user mode.
+    ///
     /// # Safety
     /// As the engine's.
     pub unsafe fn enter_user(&self) {

@@ -90,7 +90,7 @@ fn mistakes_of_the_machine_and_of_its_embedder_are_found() {
         (PCID, Mistake::NotFinished, "changed_pages"),
         (PCID, Mistake::PageTooFar, "changed_pages"),
         (PCID, Mistake::TablesAsLeaves, "unlinked_tables"),
-        (PCID, Mistake::NotFlushed, "second_actors"),
+        (PCID, Mistake::NotFlushed, "later_observers"),
         (PCID, Mistake::NotReused, "deferred_flushes"),
         (PCID, Mistake::KeepsGlobal, checks::OWN_HALF),
         (PCID, Mistake::KeepsKernel, checks::OWN_HALF),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A file of this crate.
+/// Returns the path of a file of this crate.
 pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -83,7 +83,7 @@ pub fn kernel_library() -> Option<PathBuf> {
     kernel_library_with("")
 }
 
-/// Builds the library for kernels with these features, or with the default ones if `features` is empty.
+/// Builds the library for kernels with these features; with the default ones if empty.
 pub fn kernel_library_with(features: &str) -> Option<PathBuf> {
     kernel_library_of(&[("QUELL_FEATURES", features)])
 }

@@ -1,7 +1,7 @@
 //! Tests the choice of a strategy for each length: by rule, and from measurements.
 
 use super::two_tone;
-use crate::{Available, Caches, Chooser, Plan, Sample, Strategy, Temperature};
+use crate::{Caches, Chooser, Plan, Sample, Strategy, StrategySet, Temperature};
 use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy as Generator;
 use std::vec::Vec;
@@ -10,7 +10,7 @@ use std::vec::Vec;
 fn available_sets_keep_stores_and_drop_vectors() {
     let all = Strategy::ALL
         .iter()
-        .fold(Available::STORES, |set, &s| set.with(s));
+        .fold(StrategySet::STORES, |set, &s| set.with(s));
     assert_eq!(all.iter().count(), Strategy::ALL.len());
     assert!(all.without(Strategy::Stores).has(Strategy::Stores));
     assert!(all.without_vectors().iter().all(|s| !s.uses_vectors()));
@@ -20,7 +20,7 @@ fn available_sets_keep_stores_and_drop_vectors() {
 #[test]
 fn defaults_follow_features_and_caches() {
     let zen4 = Chooser {
-        available: Available::STORES
+        available: StrategySet::STORES
             .with(Strategy::RepStos)
             .with(Strategy::Clzero)
             .with(Strategy::NonTemporal64)
@@ -82,7 +82,7 @@ fn the_rule_takes_the_first_that_is_there() {
     use Strategy::*;
     let all = Strategy::ALL
         .iter()
-        .fold(Available::STORES, |set, &strategy| set.with(strategy));
+        .fold(StrategySet::STORES, |set, &strategy| set.with(strategy));
     let ranks = |temperature, bytes| {
         let mut available = all;
         let mut ranks = Vec::new();
@@ -150,7 +150,7 @@ fn sample(strategy: Strategy, bytes: u64, ticks: u64) -> Sample {
 #[test]
 fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
     let chooser = Chooser {
-        available: Available::STORES
+        available: StrategySet::STORES
             .with(Strategy::RepStos)
             .with(Strategy::Clzero),
         caches: Caches::default(),
@@ -219,7 +219,7 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
     let all = Chooser {
         available: Strategy::ALL
             .iter()
-            .fold(Available::STORES, |set, &s| set.with(s)),
+            .fold(StrategySet::STORES, |set, &s| set.with(s)),
         ..chooser
     };
     for &strategy in Strategy::ALL {
@@ -239,7 +239,7 @@ fn zen4_choice(table: &Table, bytes: u64) -> (Strategy, f64) {
     let available = table[0]
         .1
         .iter()
-        .fold(Available::STORES, |set, (s, _)| set.with(*s));
+        .fold(StrategySet::STORES, |set, (s, _)| set.with(*s));
     let chooser = Chooser {
         available,
         caches: Caches {
@@ -314,12 +314,12 @@ fn any_sample() -> impl Generator<Value = Sample> {
 
 proptest! {
     #[test]
-    fn calibration_flushes_pending_and_stays_within_what_is_available(
+    fn calibration_converges_within_the_available_strategies(
         samples in proptest::collection::vec(any_sample(), 0..200),
         members in any::<[bool; 9]>(),
     ) {
         let available = Strategy::ALL.iter().zip(members).filter(|(_, m)| *m)
-            .fold(Available::STORES, |set, (&s, _)| set.with(s));
+            .fold(StrategySet::STORES, |set, (&s, _)| set.with(s));
         let chooser = Chooser { available, caches: Caches::default() };
         let plan = chooser.calibrated(&chooser.defaults(), &samples);
         for temperature in [Temperature::Hot, Temperature::Bypassing] {

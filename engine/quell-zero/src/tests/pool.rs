@@ -2,7 +2,7 @@
 
 use super::{Recorder, extent};
 use crate::{
-    Budget, ClearPolicy, Clearable, Clearer, FillResult, Pool, Pooled, StopReason, Zeroed,
+    Budget, ClearPolicy, Clearable, Clearer, FillResult, Pool, Pooled, StopReason, ZeroedFrame,
 };
 use quell::Extent;
 use quell::PAGE_BYTES;
@@ -11,10 +11,10 @@ use std::vec::Vec;
 
 /// A frame owned by the holder of the value.
 #[derive(PartialEq, Eq, Debug)]
-struct Owned(u64);
+struct OwnedFrame(u64);
 
 // SAFETY: no memory is behind any frame.
-unsafe impl Clearable for Owned {
+unsafe impl Clearable for OwnedFrame {
     fn extent(&self) -> Extent {
         extent(self.0, 1)
     }
@@ -29,12 +29,12 @@ unsafe impl Clearable for Run {
         self.0
     }
 }
-impl Pooled for Owned {
+impl Pooled for OwnedFrame {
     fn into_raw(self) -> u64 {
         self.0
     }
     unsafe fn from_raw(raw: u64) -> Self {
-        Owned(raw)
+        OwnedFrame(raw)
     }
 }
 
@@ -61,7 +61,15 @@ fn the_pool_hands_out_zeroed_frames_within_its_budget() {
     let policy = ClearPolicy::default();
     let clearer = Clearer::new(&machine, &policy);
     let mut next = 0..100;
-    let mut fill = |now| pool.fill(&clearer, &budget, now, || next.next().map(Owned), || {});
+    let mut fill = |now| {
+        pool.fill(
+            &clearer,
+            &budget,
+            now,
+            || next.next().map(OwnedFrame),
+            || {},
+        )
+    };
     let by_budget = |frames| FillResult {
         frames,
         stopped: StopReason::Budget,
@@ -87,12 +95,12 @@ fn a_full_pool_gives_frames_back_and_a_dry_source_costs_nothing() {
         assert_eq!((dry.frames, dry.stopped), (0, StopReason::Source));
     }
     assert!(pool.is_empty());
-    let full = pool.fill(&clearer, &budget, 0, || Some(Owned(5)), || {});
+    let full = pool.fill(&clearer, &budget, 0, || Some(OwnedFrame(5)), || {});
     // There are two slots and a budget for two frames: the third frame finds no slot.
     assert_eq!((full.frames, full.stopped), (2, StopReason::Full));
-    let (extra, _) = clearer.frame(Owned(9), None, || {});
-    assert_eq!(pool.put(extra).unwrap_err().into_inner(), Owned(9));
-    assert_eq!(pool.take().unwrap().into_inner(), Owned(5));
+    let (extra, _) = clearer.frame(OwnedFrame(9), None, || {});
+    assert_eq!(pool.put(extra).unwrap_err().into_inner(), OwnedFrame(9));
+    assert_eq!(pool.take().unwrap().into_inner(), OwnedFrame(5));
     assert_eq!(pool.len(), 1);
 }
 
@@ -143,7 +151,7 @@ fn a_budget_grants_a_large_request_only_when_full_and_makes_up_for_it() {
 fn threads_never_lose_or_double_a_frame() {
     const THREADS: u64 = 4;
     let mut slots = slots(5);
-    let pool: Pool<'_, _, Owned> = Pool::new(&mut slots, PAGE_BYTES);
+    let pool: Pool<'_, _, OwnedFrame> = Pool::new(&mut slots, PAGE_BYTES);
     // A thread that holds a frame outside the pool sets the frame's bit. If the bit is set already, two threads hold
     // the frame.
     let held = AtomicU64::new(0);
@@ -153,10 +161,10 @@ fn threads_never_lose_or_double_a_frame() {
         let machine = Recorder::default();
         let policy = ClearPolicy::default();
         let clearer = Clearer::new(&machine, &policy);
-        let mut mine: Vec<Zeroed<Owned>> = [2 * t, 2 * t + 1]
+        let mut mine: Vec<ZeroedFrame<OwnedFrame>> = [2 * t, 2 * t + 1]
             .map(|raw| {
                 hold(raw);
-                clearer.frame(Owned(raw), None, || {}).0
+                clearer.frame(OwnedFrame(raw), None, || {}).0
             })
             .into();
         for round in 0..20_000u64 {

@@ -88,7 +88,7 @@ pub fn protects(world: &World) {
     world.unmap(2 * SCATTERED);
 }
 
-/// Two tasks of two address spaces take turns on this CPU.
+/// Makes two tasks of two address spaces take turns on this CPU.
 pub fn switches() {
     static TURNS: AtomicUsize = AtomicUsize::new(0);
     static TOOK: AtomicU64 = AtomicU64::new(0);

@@ -70,7 +70,7 @@ impl LocalRunQueue for Queue {
     }
 }
 
-/// A task on `cpu`, in `space` if it has programs to run.
+/// Starts a task on `cpu`, in `space` if it has programs to run.
 pub fn spawn(cpu: usize, space: Option<Arc<VmSpace>>, work: impl FnOnce() + Send + 'static) {
     let task = TaskOptions::new(work).data(Place { cpu, space });
     Arc::new(task.build().expect("memory for a task")).run();

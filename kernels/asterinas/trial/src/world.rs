@@ -33,12 +33,12 @@ pub struct World {
     pub space: Arc<VmSpace>,
 }
 
-/// The addresses of pages under test.
+/// Returns the addresses of pages under test.
 pub fn range(pages: usize) -> Range<Vaddr> {
     PAGES..PAGES + pages * PAGE_SIZE
 }
 
-/// The properties of the pages that programs read and write.
+/// Returns the properties of the pages that programs read and write.
 pub fn property() -> PageProperty {
     PageProperty::new_user(PageFlags::RW, CachePolicy::Writeback)
 }

@@ -47,7 +47,7 @@ impl Control {
     }
 }
 
-/// Moves a value into memory that stays shared with every process created from now on, for the whole run.
+/// Moves a value into memory that every process created later shares, for the whole run.
 pub fn shared<T: Sync>(value: T) -> anyhow::Result<&'static T> {
     const { assert!(align_of::<T>() <= 4096, "mappings are aligned to a page") };
     // SAFETY: a new mapping, at an address that the kernel chooses.

@@ -58,7 +58,7 @@ pub struct Linux<'c> {
 }
 
 /// Translates the error of a system call for workloads.
-fn refused(error: Errno) -> Error {
+fn workload_error(error: Errno) -> Error {
     match error {
         Errno::NOMEM => Error::OutOfMemory,
         Errno::NOENT | Errno::BADF => Error::NoFile,
@@ -70,14 +70,14 @@ fn refused(error: Errno) -> Error {
 }
 
 /// Returns the error of a failed system call that rustix doesn't have.
-fn last_refused() -> Error {
+fn last_error() -> Error {
     let error = std::io::Error::last_os_error();
-    refused(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+    workload_error(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
 }
 
 /// Translates the result of a system call that returns only success or failure.
 fn done(result: rustix::io::Result<()>) -> Result<u64, Error> {
-    result.map(|()| 0).map_err(refused)
+    result.map(|()| 0).map_err(workload_error)
 }
 
 fn pointer(address: u64) -> *mut c_void {
@@ -101,7 +101,7 @@ fn open(file: FileId) -> Result<&'static OwnedFd, Error> {
     }
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let opened = rustix::fs::open(format!("{FILES}/{file}"), flags, Mode::empty());
-    let opened = opened.map_err(refused)?;
+    let opened = opened.map_err(workload_error)?;
     // Another thread may have opened the file meanwhile. We keep one descriptor.
     Ok(slot.get_or_init(|| opened))
 }
@@ -153,7 +153,7 @@ fn map(
             Some((file, offset)) => rustix::mm::mmap(place, length, rights, flags, file, offset),
         }
     };
-    let mapped = mapped.map_err(refused)?;
+    let mapped = mapped.map_err(workload_error)?;
     if page == PageSize::Large {
         advise(place, bytes, Advice::LinuxHugepage)?;
     }
@@ -260,7 +260,7 @@ fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
             )
         };
         if result < 0 {
-            return Err(last_refused());
+            return Err(last_error());
         }
         Ok(moves.status.iter().filter(|&&now| now == node).count() as u64)
     })
@@ -319,7 +319,7 @@ impl User for Linux<'_> {
                 let flags = MremapFlags::MAYMOVE;
                 // SAFETY: both places belong to the workload, as for `map`.
                 let moved = unsafe { rustix::mm::mremap_fixed(from, bytes, bytes, flags, to) };
-                Ok(moved.map_err(refused)?.expose_provenance() as u64)
+                Ok(moved.map_err(workload_error)?.expose_provenance() as u64)
             }
             Call::Collapse { address } => Ok(u64::from(collapse(address))),
             Call::Spawn => Ok(self.control.spawned.fetch_add(1, Ordering::SeqCst)),
@@ -333,14 +333,14 @@ impl User for Linux<'_> {
             } => match rustix::io::pwrite(open(file)?, &value.to_le_bytes(), offset) {
                 Ok(8) => Ok(0),
                 Ok(_) => Err(Error::NoSpace),
-                Err(error) => Err(refused(error)),
+                Err(error) => Err(workload_error(error)),
             },
             Call::Read { file, offset } => {
                 let mut word = [0; 8];
                 match rustix::io::pread(open(file)?, &mut word, offset) {
                     Ok(8) => Ok(u64::from_le_bytes(word)),
                     Ok(_) => Err(Error::BeyondEnd),
-                    Err(error) => Err(refused(error)),
+                    Err(error) => Err(workload_error(error)),
                 }
             }
             Call::Truncate { file, bytes } => done(rustix::fs::ftruncate(open(file)?, bytes)),

@@ -18,15 +18,14 @@ pub const LATE: &str = "quell_late_us";
 #[allow(dead_code)] // The host follows lines of this form for its own kernel, too.
 pub const PREFIX: &str = "quell: ";
 
-/// The job that runs the conformance suite's programs: its events are [`Event::Checked`], one for each check.
+/// The job of the conformance suite's programs, with one [`Event::Checked`] for each check.
 pub const CONFORMANCE: &str = "conformance";
 
 /// The job that performs every operation on every CPU at random. Its parameters are `rounds=N` and `seed=N`. It reports
 /// one [`Event::Checked`].
 pub const STRESS: &str = "stress";
 
-/// The list of programs that the guest runs after its jobs, with one [`Program`] in JSON on each line. The file may be
-/// missing.
+/// The programs that the guest runs after its jobs: one [`Program`] in JSON a line. The file may be missing.
 pub const PROGRAMS: &str = "programs";
 
 /// A third-party program whose exit status reports success.
@@ -75,7 +74,7 @@ pub struct Job {
     pub traced: bool,
 }
 
-/// The way in which a process passes its CPU to the next on a kernel without a call for it.
+/// The way a process passes its CPU to the next, without a call for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handover {

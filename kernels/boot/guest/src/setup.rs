@@ -57,7 +57,7 @@ pub fn release() -> anyhow::Result<String> {
     Ok(release.trim().to_string())
 }
 
-/// Busy-waits for the time in [`LATE`], if set, so that all jobs come later between two timer ticks.
+/// Waits busily for the time in [`LATE`], so that jobs come later between timer ticks.
 pub fn wait_if_late() -> anyhow::Result<()> {
     let Ok(text) = std::env::var(LATE) else {
         return Ok(());

@@ -279,7 +279,7 @@ pub fn instructions(image: &Path) -> anyhow::Result<u64> {
     Ok(text.context("the image has no section .text")?.sh_size)
 }
 
-/// Returns how many lines the port adds and removes, by comparing the sources that [`sources`] wrote for both.
+/// Returns how many lines the port adds and removes in the sources that [`sources`] wrote.
 ///
 /// # Errors
 /// If they can't be read.

@@ -24,8 +24,7 @@ const TOOLS: [(&str, &str); 8] = [
     ("objcopy", "binutils"),
 ];
 
-/// The rules of the glue that the kernels `debug` and `mutants` can leave out, by the mistakes' names in
-/// `mm/quell_lazy.c`.
+/// The glue's rules that `debug` and `mutants` can leave out, by name in `mm/quell_lazy.c`.
 pub const RULES: [&str; 5] = [
     "LinuxFillUnflushed",
     "LinuxChangeUnflushed",
@@ -129,9 +128,9 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine for a kernel with the mechanisms that the integration uses, and returns the object. If
-/// [`Flavour::forgets`], the engine includes the mutants. In `quell` it trusts the glue; in the kernels for testing the
-/// glue, it checks for misuse.
+/// Builds the engine with the mechanisms that the integration uses, and returns the object. If [`Flavour::forgets`],
+/// the engine includes the mutants. In `quell` it trusts the glue; in the kernels for testing the glue, it checks for
+/// misuse.
 ///
 /// # Errors
 /// If no toolchain can build it.

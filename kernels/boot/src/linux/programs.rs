@@ -110,12 +110,12 @@ pub struct ProgramImage {
     pub skipped: Vec<String>,
 }
 
-/// Returns whether an exit code means that the program was skipped: 4 from Linux's self-tests, 3 or 4 from stress-ng.
+/// Returns whether an exit code means a skip: 4, or 3 from stress-ng.
 pub fn is_skip(program: &Program, code: i32) -> bool {
     code == 4 || (code == 3 && program.name.starts_with("stress-ng"))
 }
 
-/// Builds and packs the programs whose name contains one of the texts of `only`, or all if there are none. Each
+/// Builds and packs the programs whose names contain a text of `only`. An empty list selects all programs. Each
 /// stressor runs for this many seconds.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ pub fn patches() -> anyhow::Result<Vec<Patch>> {
     lists.into_iter().map(patch).collect()
 }
 
-/// Returns the files that the series changes, as the source has them, and after each patch the files that it changes.
+/// Returns the files that the series changes: the source's, then those changed by each patch.
 ///
 /// # Errors
 /// If an edit does not fit, or a file cannot be read or written.
@@ -99,8 +99,8 @@ fn git(repository: &Path, words: &[&str]) -> Command {
     git
 }
 
-/// Writes the mails for a source tree with `git format-patch`, from a repository that has only the changed files.
-/// Returns the mails, the cover letter first.
+/// Writes the series as mails (`git format-patch`), from a repository with only the changed files. Returns the mails,
+/// the cover letter first.
 ///
 /// # Errors
 /// If an edit does not fit, or git fails: for example because it has no `user.name`.
@@ -172,7 +172,7 @@ pub fn check(source: &Path, mails: &[PathBuf]) -> anyhow::Result<()> {
     .context("checkpatch.pl reported problems")
 }
 
-/// The tree with the first patches of the series, all but `left_out` of them. Files that are as they were are not
+/// Makes the tree with the series' first patches, all but `left_out` of them. Files that are as they were are not
 /// written, so a build compiles only the changes.
 ///
 /// # Errors

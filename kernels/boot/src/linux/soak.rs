@@ -169,7 +169,7 @@ pub struct Outcome {
 }
 
 impl Request {
-    /// Runs the programs with each list of mechanisms, then those that weren't clean with the engine off.
+    /// Runs the programs with each list of mechanisms, then the unclean ones without the engine.
     ///
     /// # Errors
     /// If a kernel is missing or can't be booted, or if there is nothing to run.

@@ -42,7 +42,7 @@ impl Lock {
         Self::take_in(&directory())
     }
 
-    /// Waits for the lock of a folder, and prints a message if another process holds it.
+    /// Waits for a folder's lock, and prints a message if another process holds it.
     ///
     /// # Errors
     /// If the folder doesn't exist and can't be created, or has no locks.
@@ -128,7 +128,7 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
     Ok(source)
 }
 
-/// Creates a tree that shares its files with the source by hard links, unless it exists.
+/// Creates a tree of hard links to the source's files, unless it exists.
 ///
 /// # Errors
 /// If a file can't be linked.

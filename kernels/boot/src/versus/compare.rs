@@ -10,7 +10,7 @@ use super::protocol::Job;
 use super::report::{Outcome, Report, Side};
 use super::{counters, guest, linux, ours, protocol};
 use crate::arch::Arch;
-use crate::ending::told_to_end;
+use crate::ending::end_requested;
 use crate::images::Images;
 use crate::qemu::{self, Accelerator, Machine};
 use crate::usage::UsageError;
@@ -472,7 +472,7 @@ fn follow(
             }
         });
     }
-    if told_to_end().is_some() {
+    if end_requested().is_some() {
         bail!("ended by a signal");
     }
     if outcome.events.is_empty() {

@@ -10,7 +10,7 @@ use super::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
 use super::splats::{SHOWN, Splats};
 use super::{guest, linux};
 use crate::arch::Arch;
-use crate::ending::told_to_end;
+use crate::ending::end_requested;
 use crate::follow;
 use crate::qemu::{self, Accelerator, Machine};
 use anyhow::bail;
@@ -138,7 +138,7 @@ impl Programs {
             for what in lacking {
                 remark!("Linux lacks {what}");
             }
-            if told_to_end().is_some() {
+            if end_requested().is_some() {
                 bail!("ended by a signal");
             }
             if !outcome.passed() {

@@ -22,7 +22,7 @@ const NOTES: [&str; 7] = [
      memory in other amounts. Its rows show the engine's work there and do not compare with Linux.",
 ];
 
-/// The outcome of a case on one side: measurements, or the reason why there are none.
+/// The outcome of a case on one side: measurements, or why there are none.
 pub type Outcome = Result<Side, String>;
 
 /// One side of one row. All counts but `operations` are per operation.

@@ -9,7 +9,7 @@ use super::protocol::{Event, ExitKind, Program};
 use super::splats::{SHOWN, Splats};
 use super::{guest, linux};
 use crate::arch::Arch;
-use crate::ending::told_to_end;
+use crate::ending::end_requested;
 use crate::files;
 use crate::follow::{self, Line};
 use crate::images::Images;
@@ -166,7 +166,7 @@ impl Soak {
                     }
                 }
             })?;
-            if told_to_end().is_some() {
+            if end_requested().is_some() {
                 bail!("ended by a signal");
             }
             for what in &following.lacking {

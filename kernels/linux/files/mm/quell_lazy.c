@@ -178,7 +178,7 @@ static u64 quell_number_new(void)
 /*
  * Completes the flushes of all translations to these pages of the file, unless one of their mappings was removed:
  * that task flushes what is pending. A mapping that left an entry behind existed before the caller found the slot
- * empty. One that is split or joined leaves the tree and returns under this lock. Waits for other CPUs.
+ * empty. One that is split or merged leaves the tree and returns under this lock. Waits for other CPUs.
  */
 static noinline void quell_flush_pending_mappings(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {

@@ -120,8 +120,8 @@ pub fn flush_works() -> Outcome {
     Ok(String::from("by interrupt and by broadcast"))
 }
 
-/// Makes every CPU read a page that is mapped globally, load another space that maps another frame there, and read
-/// again. Processors may keep the global page when they load the space, but must not keep it after a flush.
+/// Makes every CPU read a global page, load another space, and read again. The other space maps another frame there.
+/// Processors may keep the global page when they load the space, but must not keep it after a flush.
 pub fn global_pages() -> Outcome {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;
@@ -156,8 +156,8 @@ pub fn global_pages() -> Outcome {
     ))
 }
 
-/// Reads each page of a range on this CPU, maps other frames there, and flushes the range in one piece. Does so for a
-/// range of a program and for one of the kernel's own half. The flush must not leave out a page.
+/// Reads a range's pages, maps other frames there, and flushes the range in one piece. Does so for a range of a program
+/// and for one of the kernel's own half. The flush must not leave out a page.
 pub fn whole_ranges() -> Outcome {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;

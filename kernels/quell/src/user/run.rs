@@ -115,7 +115,7 @@ impl User for Program {
 /// The workload of a run. The first CPU reads it, and its memory is never freed.
 static WORKLOAD: spin::Once<Result<Workload, String>> = spin::Once::new();
 
-/// Parses a workload `name parameter=value ...`, which is built in, or from the file that came with the program.
+/// Parses a workload `name parameter=value ...`, built in or from the program's own file.
 ///
 /// # Errors
 /// If the text is invalid.

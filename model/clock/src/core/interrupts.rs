@@ -98,8 +98,8 @@ impl Core {
         self.refresh();
     }
 
-    /// Arms the timer of the running CPU for its next tick, if a protocol uses ticks. A tick arrives even if interrupts
-    /// are off.
+    /// Arms the running CPU's timer for its next tick, if a protocol uses ticks. A tick arrives even if interrupts are
+    /// off.
     pub fn arm_timer(&mut self) {
         let FlushCosts { protocol, tick, .. } = self.costs.flushes;
         if protocol != Protocol::Latr {

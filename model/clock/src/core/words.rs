@@ -136,13 +136,13 @@ impl Core {
         (page.words[index].peek(), first + (index / 8) as u32)
     }
 
-    /// Returns whether the running CPU's walker can read a line without a transfer from another core.
+    /// Returns whether the running CPU's walker can read a line without another core's transfer.
     #[inline]
     pub fn is_at_hand(&self, line: u32) -> bool {
         self.lines.is_at_hand(self.current, line)
     }
 
-    /// Accounts for the walker's access to a line of a table: as a load, or as a locked operation.
+    /// Accounts for the walker's access to a table's line: a load or a locked operation.
     #[inline]
     pub fn walker_access(&mut self, line: u32, kind: LineUse) {
         let cpu = &mut self.cpus[self.current];

@@ -111,7 +111,7 @@ const CLAUSES: [(Parameter, Clause); 8] = [
     (Parameter::Clause8, Clause::C8),
 ];
 
-/// A policy file: a protocol that keeps TLBs coherent, its parameters, and the clauses of the contract that it keeps.
+/// A policy file: a protocol for coherent TLBs, its parameters, the clauses that it keeps.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicyFile {
     /// As for [`KernelFile`].
@@ -129,8 +129,7 @@ impl PolicyFile {
         &self.costs.title
     }
 
-    /// Returns the clauses that the policy gives up or needs something for: the clause, `lost` or `needs`, and the
-    /// reason.
+    /// Returns the clauses that the policy loses or needs something for, each with the reason.
     pub fn exceptions(&self) -> impl Iterator<Item = (Clause, &'static str, &str)> {
         CLAUSES.into_iter().filter_map(|(parameter, clause)| {
             let state = self.costs.choice(parameter);

@@ -25,7 +25,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the units that a file may contain, each with its factor to the canonical unit.
+    /// Returns the units that files may contain, with their factors to the canonical unit.
     ///
     /// Canonical units are picoseconds, gigahertz, bytes, bytes per nanosecond and the number itself. The factor of
     /// `cycles` depends on the core clock, so the reader applies it.
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// Returns the unit in which ranges are printed, after a space; nothing for plain numbers and words.
+    /// Returns the unit of printed ranges, after a space; nothing for plain numbers and words.
     pub const fn of_ranges(self) -> &'static str {
         match self {
             Unit::Time => " ns",

@@ -193,7 +193,7 @@ impl Core {
         None
     }
 
-    /// Judges a walker's read of a table page: whether the page is still the same table.
+    /// Judges a walker's read of a table page: is it still the same table?
     #[inline]
     pub fn judge_table(&mut self, table: Frame, cached: Option<u32>, address: u64) {
         let history = self.memory.history(table);

@@ -148,7 +148,7 @@ pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
     let kept = jobs
         .iter()
         .flat_map(|[before, shipped, _]| [before, shipped]);
-    results.run("what the guards cost", kept.cloned());
+    results.run("the cost of the guards", kept.cloned());
     let mut left_out = Results::default();
     left_out.run("guards left out", jobs.into_iter().map(|[_, _, job]| job));
     left_out

@@ -30,7 +30,7 @@ pub const KEY: [(&str, &str); 7] = [
     ("zeroes a page", "--zero"),
 ];
 
-/// The last complete system call with this name on CPU 0, with all events from its start until all other CPUs have
+/// The last complete system call with this name on CPU 0. It has all events from its start until all other CPUs have
 /// finished with it. Times are in picoseconds.
 pub struct Episode {
     /// The start of the call.

@@ -7,7 +7,7 @@ use crate::process::own_thread_cpu_time;
 use anyhow::{Result, bail};
 use procfs_core::{FromRead, Meminfo};
 use quell_workloads::numbers::median;
-use quell_zero::{Available, Sample, Temperature};
+use quell_zero::{Sample, StrategySet, Temperature};
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 use std::sync::Barrier;
@@ -167,7 +167,7 @@ impl Bench {
     /// memory controller can absorb. We don't take the fastest sample either, because it would show luck.
     pub fn calibrate(
         &mut self,
-        available: &Available,
+        available: &StrategySet,
         sizes: &[u64],
         time: Duration,
         progress: &Progress,
@@ -365,7 +365,7 @@ mod tests {
     fn a_calibration_without_time_decides_nothing() {
         let cpus = cores::allowed().unwrap();
         let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
-        let available = Available::STORES.with(Strategy::NonTemporal128);
+        let available = StrategySet::STORES.with(Strategy::NonTemporal128);
         let sizes = [4 << 10, 1 << 20];
         let samples = bench
             .calibrate(&available, &sizes, Duration::ZERO, &Progress::hidden())

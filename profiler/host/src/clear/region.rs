@@ -49,7 +49,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Returns `bytes` of memory for the next sample, which no sample touched in the last turn.
+    /// Returns `bytes` of memory for the next sample, untouched in the last turn.
     ///
     /// We bring its translations into the caches, and with them a line of every eighth page.
     pub fn span(&mut self, bytes: u64) -> *mut u8 {

@@ -68,7 +68,7 @@ const PINGPONG: Case = Case {
     parameters: &[],
     // The figure is in microseconds for one switch, and a round trip has two.
     factor: 2e3,
-    leaves_out: "a switch of address spaces costs what the base machine's root register does, beyond a switch of threads",
+    leaves_out: "beyond a switch of threads, a switch of address spaces costs as much as on the base machine",
     ..SINGLE
 };
 
@@ -79,7 +79,7 @@ const PAGEOUT: Case = Case {
     parameters: &["rounds=10"],
     factor: SWAP_ROUNDS_NS,
     dirty: true,
-    leaves_out: "what swapping does besides compressing is taken from pages of zeros, whose compressed form needs no place",
+    leaves_out: "the cost of swapping without compression is that of pages of zeros, whose compressed form needs no memory",
     ..SINGLE
 };
 

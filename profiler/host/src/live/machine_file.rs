@@ -23,7 +23,7 @@
 //! The calibration can't separate the cost of a page in a discard from the cost of a call that finds a page. We
 //! attribute all of it to the page.
 
-mod told;
+mod system;
 
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ use quell_clock::file::built_in;
 use quell_clock::{MachineFile, Parameter as P};
 use quell_workloads::Workload;
 
-use self::told::{Figure, told};
+use self::system::{Figure, figures};
 use super::report::{Host, Shootdown, Units};
 use crate::predict::kernel::Kernel;
 use crate::processor::Processor;
@@ -170,7 +170,7 @@ const SWAPPED_ZEROS: (&str, &[&str]) = ("swap", &["rounds=10", "zeros=yes"]);
 /// First touches: gigabytes per second.
 const TOUCHES: (&str, &[&str]) = ("demand", &["size=1M", "page=4K"]);
 const PAGE: f64 = 4096.0;
-/// The factor from seconds for 10 000 rounds of 256 pages to nanoseconds for one page.
+/// The factor from seconds for 10 000 rounds of 256 pages to nanoseconds a page.
 pub const SWAP_ROUNDS_NS: f64 = 1e9 / 10_000.0 / 256.0;
 
 /// A figure to adjust until the model matches a measurement.
@@ -386,7 +386,7 @@ impl Draft {
             let Some(ns) = ns else { continue };
             let mut source = format!("calibrated: a page {what}, {ns:.0} ns, less a call");
             if beyond > 0.0 {
-                let _ = write!(source, ", and what else swapping one takes, {beyond:.0} ns");
+                let _ = write!(source, ", and the rest of swapping one, {beyond:.0} ns");
             }
             let value = (ns - call).max(0.0) + beyond;
             self.set(page, value * 1e3, "ns", source)?;
@@ -397,7 +397,7 @@ impl Draft {
     }
 }
 
-/// Makes the machine file of this host, calibrated only on the steps and the two rows behind `shootdown`.
+/// Makes this host's machine file, calibrated only on the steps and two rows behind `shootdown`.
 ///
 /// # Errors
 /// If the model cannot run on it.
@@ -406,7 +406,7 @@ pub fn make(host: &Host, units: &Units, shootdown: &Shootdown) -> anyhow::Result
     let (base_name, why) = base(host.arch, processor.vendor.as_deref())?;
     let tags = host.arch == "aarch64" || host.flags.iter().any(|flag| flag == "pcid");
     let kernel = Kernel::linux(&host.kernel, host.arch, tags)?;
-    let entries = told(host, &processor);
+    let entries = figures(host, &processor);
     let title = format!(
         "{}{}, Linux {}; otherwise like {why}",
         host.cpu_model.as_deref().unwrap_or(host.arch),

@@ -294,7 +294,7 @@ pub struct Shootdown {
 }
 
 impl Row {
-    /// Returns the best estimate of its time: the median of its quiet samples, or of all if too few are quiet.
+    /// Returns the median of its quiet samples, or of all if too few are quiet.
     pub fn undisturbed(&self) -> f64 {
         self.quiet.map_or(self.ns.median, |quiet| quiet.median)
     }

@@ -73,9 +73,9 @@ impl<'a> BenchmarkRun<'a> {
         if let Err(Halt::Failed(error)) = result {
             self.found.failed = Some(match round {
                 1 => error.to_string(),
-                _ => format!(
-                    "{error} (in round {round} of {ROUNDS}; what was measured before is kept)"
-                ),
+                _ => {
+                    format!("{error} (in round {round} of {ROUNDS}; earlier measurements are kept)")
+                }
             });
         }
         for refusal in lab.refused.drain(..) {

@@ -20,9 +20,9 @@ pub const COMPRESS: &str = "unit/compress";
 /// The row of pages read from a zram device.
 pub const DECOMPRESS: &str = "unit/decompress";
 
-/// The row of pages of zeros that are paged out and touched again: the cost of swapping besides compressing.
+/// The row of zero pages paged out and touched again: swapping without compression.
 pub const SWAP: &str = "unit/swap";
-/// The row of a round trip between two threads of one process: two switches without a change of address space.
+/// The row of a round trip between two threads: two switches within an address space.
 pub const THREADS: &str = "threads/0pages";
 
 /// The keys of all these rows. They belong to the benchmarks `discard`, `pageout` and `pingpong`.

@@ -36,7 +36,7 @@ struct Case {
     cpus: Cpus,
     /// Dirty page-out, which x86 kernels do not batch.
     dirty: bool,
-    needs: Needs,
+    needs: Requirement,
 }
 
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ enum Cpus {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Needs {
+enum Requirement {
     Nothing,
     TwoNodes,
 }
@@ -60,7 +60,7 @@ const CASE: Case = Case {
     what: "",
     cpus: Cpus::One,
     dirty: false,
-    needs: Needs::Nothing,
+    needs: Requirement::Nothing,
 };
 
 const CASES: &[Case] = &[
@@ -79,7 +79,7 @@ const CASES: &[Case] = &[
         workload: "migrate",
         what: "migration between nodes, a thread spinning",
         cpus: Cpus::Two,
-        needs: Needs::TwoNodes,
+        needs: Requirement::TwoNodes,
         ..CASE
     },
     Case {
@@ -187,7 +187,7 @@ impl Case {
             return Some("the machine has one CPU, so there are no shootdowns".into());
         }
         match self.needs {
-            Needs::TwoNodes if machine.count(Parameter::Nodes) < 2 => {
+            Requirement::TwoNodes if machine.count(Parameter::Nodes) < 2 => {
                 Some("the machine has one memory node, so no page migrates".into())
             }
             _ => None,

@@ -67,8 +67,8 @@ fn price(report: &Report, process: &Process) -> Option<Price> {
     })
 }
 
-/// Replays the calls of the busiest process on `machine`, by a kernel like that of `host`. If `only` is set, considers
-/// only that program.
+/// Replays the busiest process's calls on `machine`, by a kernel like that of `host`. If `only` is set, considers only
+/// that program.
 ///
 /// # Errors
 /// If there are no calls to replay, or a run didn't end.
@@ -120,7 +120,7 @@ pub fn replay_busiest(
 }
 
 impl ReplayedProgram {
-    /// Describes the replay: its calls, a row for each change that matters, and the kinds of changes that don't.
+    /// Describes the replay: its calls, the changes that matter, and the kinds that don't.
     pub fn told(&self) -> page::Findings {
         let replay = &self.replay;
         let price = match &replay.price {

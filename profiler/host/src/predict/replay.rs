@@ -31,7 +31,7 @@ use quell_experiments::trial::Outcome;
 
 /// The least share of the time that a change must save to be reported.
 pub const LEAST: f64 = 0.005;
-/// The largest distance of the replay's interrupts from the recorded ones, as a share of these, for a prediction.
+/// The largest relative distance of replayed interrupts from recorded ones, for a prediction.
 pub const FAR: f64 = 0.25;
 /// The number of seeds of each pair.
 const SEEDS: u64 = 3;

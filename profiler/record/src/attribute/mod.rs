@@ -70,7 +70,7 @@ pub struct Attribution {
     in_flight: FxHashMap<(u64, u32), u64>,
     recent: VecDeque<u64>,
     /// Sums by the kernel.
-    summed: summed::Summed,
+    summed: summed::FlushSums,
     discards: Discards,
     known: given::History,
     /// Waits that ended and aren't reported yet. Each has its request and the time of its first interrupt.

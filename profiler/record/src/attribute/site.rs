@@ -188,7 +188,7 @@ impl Site {
         self.locked_ns += other.locked_ns;
     }
 
-    /// Returns the name of the threads that sent most of the interrupts, unless it's the program's.
+    /// Returns the name of the threads that sent most interrupts, unless it's the program's.
     ///
     /// Threads that differ by a number at the end have a common name: `worker-*`.
     pub fn thread(&self) -> Option<String> {

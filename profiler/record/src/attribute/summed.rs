@@ -15,7 +15,7 @@ use crate::perf::{Flushes, Sample};
 use crate::stack;
 
 /// The kernel's sums, by program, call and frames.
-pub(super) type Summed = FxHashMap<Place, Flushes>;
+pub(super) type FlushSums = FxHashMap<Place, Flushes>;
 
 impl Attribution {
     /// Adds a sum.

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::perf::{
-    Change, Frame, Host, Item, LossReason, Lost, NameTable, Sample, Source, SourceError,
+    Change, Frame, Host, Item, LossReason, LostEvents, NameTable, Sample, Source, SourceError,
 };
 use rustc_hash::FxHashMap;
 
@@ -256,7 +256,7 @@ impl Import {
         };
         let count = rest.split(' ').find_map(|word| word.parse().ok());
         let time_ns = self.waiting.back().map_or(0, |last| last.sample.time_ns);
-        self.ready.push_back(Item::Lost(Lost {
+        self.ready.push_back(Item::Lost(LostEvents {
             why: LossReason::Full,
             time_ns,
             cpu,
@@ -346,7 +346,7 @@ impl Import {
         let time_ns = head.time_ns;
         let item = if record.starts_with("LOST") {
             let count = head.text.rsplit(' ').next().and_then(|n| n.parse().ok());
-            Some(Item::Lost(Lost {
+            Some(Item::Lost(LostEvents {
                 why: LossReason::Full,
                 time_ns,
                 cpu: head.cpu.unwrap_or(0),

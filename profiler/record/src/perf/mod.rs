@@ -19,7 +19,7 @@ pub mod symbols;
 pub mod tracefs;
 
 pub use sample::{
-    Change, Count, CpuTime, FAULTS, Flushes, Frame, Host, Interrupts, Item, LossReason, Lost,
+    Change, Count, CpuTime, FAULTS, Flushes, Frame, Host, Interrupts, Item, LossReason, LostEvents,
     NameTable, Prices, ReadTime, Sample, Source, SourceError, Statistics, Value, Window,
 };
 pub use sink::{Progress, Sink};

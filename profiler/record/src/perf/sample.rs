@@ -114,7 +114,7 @@ pub enum LossReason {
 
 /// Events that happened and weren't recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Lost {
+pub struct LostEvents {
     /// The reason.
     pub why: LossReason,
     /// The time at which the loss was noticed.
@@ -369,7 +369,7 @@ pub enum Item {
     /// The kernel's counters, before and after.
     Statistics(Statistics),
     /// Events that are missing.
-    Lost(Lost),
+    Lost(LostEvents),
     /// A process changed.
     Change(Change),
     /// A window closed, and its samples came before. Without windows, the whole time was recorded.

@@ -68,7 +68,7 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps a page of `space` in a batch that has room only for `first`, and lends the batch to another CPU.
+    /// Unmaps a page of `space` in a batch with room only for `first`. Lends the batch.
     ///
     /// That happens when a thread with an open batch moves to another CPU. This CPU ends the batch, unless the other
     /// CPU has ended it.
@@ -84,7 +84,7 @@ impl<'m> BareKernel<'m> {
         self.finish_reclaim(&mut batch);
     }
 
-    /// Unmaps pages of `space` in the batch that another CPU lends, and returns the batch to that CPU.
+    /// Unmaps pages of `space` in another CPU's batch, and returns the batch to that CPU.
     ///
     /// If `ends` is set, it ends the batch first.
     pub fn use_lent_batch(&self, space: usize, pages: &[u64], ends: bool) {
@@ -102,7 +102,7 @@ impl<'m> BareKernel<'m> {
         self.tell(RETURNED);
     }
 
-    /// Frees a leaf table like [`BareKernel::free_table`], in a batch that has room only for the space `first`.
+    /// Frees a leaf table like [`BareKernel::free_table`], in a batch with room only for `first`.
     ///
     /// Afterwards it unmaps page 0 in the same batch, which is a smaller change.
     pub fn free_table_crowded(&self, first: usize, space: usize, page: u64) {
@@ -125,7 +125,7 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps pages of the kernel's half and page 0 of space 1, in a batch that has room only for `first`.
+    /// Unmaps kernel pages, and space 1's page 0, in a batch with room for `first`.
     ///
     /// The frames get new owners.
     pub fn unmap_own_crowded(&self, first: usize, pages: &[u64]) {

@@ -33,7 +33,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page like [`BareKernel::unmap`], but flushes without a batch, after it has dropped the lock.
+    /// Unmaps a page like [`BareKernel::unmap`], but flushes without a batch, after dropping the lock.
     pub fn unmap_at_once(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), without a batch"));
@@ -48,7 +48,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page like [`BareKernel::unmap`], but flushes the whole space after it has dropped the lock.
+    /// Unmaps a page like [`BareKernel::unmap`], but flushes the whole space after dropping the lock.
     ///
     /// Several CPUs that do so at the same time share one flush (a coalesced flush).
     pub fn unmap_coalesced(&self, space: usize, page: u64) -> Option<Frame> {

@@ -3,7 +3,7 @@
 use super::{BareKernel, ENTRY_ORDER, Space};
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::machine::Accessed;
+use crate::machine::AccessOutcome;
 use crate::op::{AccessKind, Op};
 use crate::tables;
 use quell::{
@@ -155,7 +155,7 @@ impl BareKernel<'_> {
         taken
     }
 
-    /// Unmaps a clean page of a program and a page of the kernel's half in one batch.
+    /// Unmaps a program's clean page and a page of the kernel's half in one batch.
     ///
     /// No CPU uses the page of the kernel's half any more. The flush is deferred if engine and policy allow it. Returns
     /// the frames, which may have a deferred flush.
@@ -239,7 +239,7 @@ impl BareKernel<'_> {
         context::with(|core| core.change_text(page, true));
     }
 
-    /// Unmaps a page of the kernel's half, and replaces text while the flush is in flight.
+    /// Unmaps a page of the kernel's half, and replaces text during the flush.
     ///
     /// Returns the page's frame. Other CPUs may receive both requests as one.
     pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) -> Option<Frame> {
@@ -272,8 +272,8 @@ impl BareKernel<'_> {
         context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
         match context::with(|core| core.access_kernel(me, page, (kind, 0))) {
-            Accessed::Value { held, .. } => Some(held),
-            Accessed::Fault => None,
+            AccessOutcome::Value { held, .. } => Some(held),
+            AccessOutcome::Fault => None,
         }
     }
 }

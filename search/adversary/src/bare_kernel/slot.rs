@@ -14,7 +14,7 @@ const PENDING: usize = 0;
 const EMPTY: usize = 1;
 
 impl BareKernel<'_> {
-    /// Removes a clean page from its space and from its file, drops all locks, and then defers the flush.
+    /// Removes a clean page from space and file, drops all locks, defers the flush.
     pub fn reclaim_then_defer(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {space}, then defer the flush"));

@@ -19,7 +19,7 @@ impl BareKernel<'_> {
         context::with(|core| core.check_withdrawn(me, frame, |_| true));
     }
 
-    /// Unmaps a page like [`BareKernel::unmap`], but reports a change of tables, so that lazy CPUs are interrupted too.
+    /// Unmaps a page like [`BareKernel::unmap`], but reports changed tables, so lazy CPUs are interrupted too.
     pub fn unmap_for_all(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), and interrupt lazy CPUs"));

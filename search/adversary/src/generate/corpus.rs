@@ -9,13 +9,13 @@
 
 use super::campaign::Campaign;
 use super::text::RecordedProgram;
-use crate::cases::{Read, recorded};
+use crate::cases::{FileReader, recorded};
 use std::path::{Path, PathBuf};
 
 /// The extension of a program's file.
 const ENDING: &str = "toml";
 
-/// A folder of programs, and the number of a campaign's findings that the folder already contains.
+/// A folder of programs, and the number of a campaign's findings in it.
 #[derive(Debug)]
 pub struct Corpus {
     folder: PathBuf,
@@ -32,7 +32,10 @@ impl Corpus {
     ///
     /// # Errors
     /// If the folder can't be created or read, or if a file in it isn't a program.
-    pub fn open(folder: &Path, read: Read<'_>) -> Result<(Corpus, Vec<RecordedProgram>), String> {
+    pub fn open(
+        folder: &Path,
+        read: FileReader<'_>,
+    ) -> Result<(Corpus, Vec<RecordedProgram>), String> {
         let wrong = |error| format!("{}: {error}", folder.display());
         if !folder.exists() {
             std::fs::create_dir(folder).map_err(wrong)?;

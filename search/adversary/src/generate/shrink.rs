@@ -250,7 +250,7 @@ fn simpler(recorded: &RecordedProgram, number: usize) -> Option<RecordedProgram>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generated::program::{CallOp, EngineOp, For, ReportMode};
+    use crate::generated::program::{BatchPurpose, CallOp, EngineOp, ReportMode};
     use crate::kind::MachineKind;
     use crate::mistake::Mistake;
 
@@ -301,7 +301,7 @@ mod tests {
         };
         let open = Open {
             batch: 0,
-            purpose: For::Call,
+            purpose: BatchPurpose::Call,
         };
         let map = |page| Map {
             space: 0,

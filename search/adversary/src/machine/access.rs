@@ -1,6 +1,6 @@
 //! Translations: invalidations, roots, and the accesses of programs through them.
 
-use super::{Accessed, Core, Target, Text};
+use super::{AccessOutcome, Core, Target, Text};
 use crate::coverage::MachineEvent;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
@@ -167,15 +167,15 @@ impl Core {
         page: u64,
         word: usize,
         what: (AccessKind, u64),
-    ) -> Accessed {
+    ) -> AccessOutcome {
         if !self.check_user(me) {
-            return Accessed::Fault;
+            return AccessOutcome::Fault;
         }
         let Some(root) = self.mmu.root(me) else {
             if self.tracing() {
                 self.say(me, || format!("page {page:#x}: no root is loaded"));
             }
-            return Accessed::Fault;
+            return AccessOutcome::Fault;
         };
         if !self.in_nmi(me) {
             self.enter_user_half(me, root);
@@ -190,9 +190,9 @@ impl Core {
         me: usize,
         page: u64,
         what: (AccessKind, u64),
-    ) -> Accessed {
+    ) -> AccessOutcome {
         if !self.check_kernel(me) {
-            return Accessed::Fault;
+            return AccessOutcome::Fault;
         }
         let Some(root) = self.mmu.kernel() else {
             unreachable!("the program has said that the kernel has a half of its own");
@@ -212,7 +212,7 @@ impl Core {
         right: u64,
         (page, word): (u64, usize),
         (kind, value): (AccessKind, u64),
-    ) -> Accessed {
+    ) -> AccessOutcome {
         let needed = tables::PRESENT
             | right
             | match kind {
@@ -264,7 +264,7 @@ impl Core {
         }
         if let Some(violation) = broken {
             self.fail(violation);
-            return Accessed::Fault;
+            return AccessOutcome::Fault;
         }
         let alternatives = options.len() + usize::from(fault);
         let choice = self.pick_data(alternatives);
@@ -279,7 +279,7 @@ impl Core {
                 self.say(me, || format!("page {page:#x}: fault"));
             }
             self.happen(MachineEvent::Fault);
-            return Accessed::Fault;
+            return AccessOutcome::Fault;
         };
         let used = leaf.used(page);
         if self.kind.stores == Stores::Unordered {
@@ -324,7 +324,7 @@ impl Core {
             AccessKind::Load | AccessKind::Fetch => self.check_fresh(me, root, &used, word, held),
         }
         let stale = (stale && !self.stores_to(me, used.frame)).then_some(used.frame);
-        Accessed::Value { held, stale }
+        AccessOutcome::Value { held, stale }
     }
 
     /// Records a change of the kernel's text at this page. With `done`, every CPU has synchronized.

@@ -116,7 +116,7 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Maps and uses a page beside those of the scenario, so that their leaf table isn't freed.
+    /// Maps and uses a page beside the scenario's, so that their leaf table isn't freed.
     pub fn keep_table(&self) {
         self.map(100, 1);
         self.write(100, 100);

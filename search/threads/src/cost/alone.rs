@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::pulse;
 use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, Stamp, TagPolicy};
 
-use super::operation::{HOLDS, LOOP, Machine, new_space, paid_deferral, ping_pong, unmap};
+use super::operation::{HOLDS, LOOP, Machine, flushed_deferral, new_space, ping_pong, unmap};
 use super::sample::{Progress, Row, Samples, longest_own, timed};
 
 /// An operation to time. `run` performs it [`LOOP`] times.
@@ -23,7 +23,7 @@ const INVALIDATE: &str = "flush that invalidates here";
 const BATCH_OF_32: &str = "unmap a page in a batch of 32, flushed here";
 const BATCH_OF_ONE: &str = "in a batch of its own";
 const NO_DEFERRAL: &str = "reuse with no deferred flush";
-const PAID: &str = "reuse of a deferred flush that others paid";
+const FLUSHED: &str = "reuse of a frame whose deferred flush others made";
 const REFILL: &str = "check before a refill, nothing deferred";
 const SPURIOUS: &str = "spurious interrupt";
 const LOCK: &str = "a global lock, taken and released";
@@ -34,7 +34,7 @@ const ROWS: [(&str, &str, Option<f64>); 7] = [
     (NO_TARGET, INVALIDATE, Some(30.0)),
     (BATCH_OF_32, BATCH_OF_ONE, None),
     (NO_DEFERRAL, LOCK, Some(30.0)),
-    (PAID, LOCK, Some(30.0)),
+    (FLUSHED, LOCK, Some(30.0)),
     (REFILL, LOCK, None),
     (SPURIOUS, LOCK, None),
 ];
@@ -80,7 +80,7 @@ struct World<'a> {
     /// The deferred flush of a frame for which none is deferred.
     clear: DeferredFlush<Machine>,
     /// The deferred flush of a frame for which `stamp`, whose flush was made long ago, is deferred again and again.
-    paid: DeferredFlush<Machine>,
+    flushed: DeferredFlush<Machine>,
     stamp: Stamp,
     lock: Mutex<u64>,
 }
@@ -94,8 +94,8 @@ impl<'a> World<'a> {
             spaces: [0, 1].map(|root| new_space(engine, root)),
             spaces_off: [0, 1].map(|root| new_space(untagged, root)),
             clear: DeferredFlush::new(),
-            paid: DeferredFlush::new(),
-            stamp: paid_deferral(engine, &away),
+            flushed: DeferredFlush::new(),
+            stamp: flushed_deferral(engine, &away),
             away,
             lock: Mutex::new(0),
         }
@@ -127,9 +127,13 @@ impl<'a> World<'a> {
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner) += 1;
             }),
-            each(PAID, |_| {
-                self.paid.defer(self.stamp);
-                black_box(engine.flush_before_reuse(black_box(&self.paid)).is_some());
+            each(FLUSHED, |_| {
+                self.flushed.defer(self.stamp);
+                black_box(
+                    engine
+                        .flush_before_reuse(black_box(&self.flushed))
+                        .is_some(),
+                );
             }),
             each(REFILL, |_| {
                 engine.flush_before_refill(black_box(&self.clear), &self.away);

@@ -6,7 +6,7 @@
 //! All caches are warm and there is no other CPU, so every load hits. For a guard's cost to other CPUs, see the machine
 //! in software (`quell reproduce --guards`).
 
-use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_deferral, ping_pong, unmap};
+use super::operation::{HOLDS, LOOP, TAGGED, flushed_deferral, new_space, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
 use crate::{Threads, pulse};
 use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, Stamp};
@@ -19,7 +19,7 @@ struct Bench<'b> {
     spaces: [AddressSpace<Threads<false>>; 2],
     away: AddressSpace<Threads<false>>,
     deferred_flush: DeferredFlush<Threads<false>>,
-    paid: Stamp,
+    flushed: Stamp,
 }
 
 /// The operation to time.
@@ -29,7 +29,7 @@ enum Operation {
     Flush,
     Reuse,
     Refill,
-    SecondActor,
+    LaterObserver,
     Nmi,
     Resume,
 }
@@ -45,7 +45,7 @@ impl Bench<'_> {
         let bench = Bench {
             spaces: [0, 1].map(|root| new_space(&engine, root)),
             deferred_flush: DeferredFlush::new(),
-            paid: paid_deferral(&engine, &away),
+            flushed: flushed_deferral(&engine, &away),
             away,
             engine: &engine,
         };
@@ -63,7 +63,7 @@ impl Bench<'_> {
                 (0..LOOP).for_each(|index| unmap(engine, &self.away, [index % 32].into_iter()))
             }
             Operation::Reuse => (0..LOOP).for_each(|_| {
-                self.deferred_flush.defer(self.paid);
+                self.deferred_flush.defer(self.flushed);
                 black_box(
                     engine
                         .flush_before_reuse(black_box(&self.deferred_flush))
@@ -73,7 +73,7 @@ impl Bench<'_> {
             Operation::Refill => (0..LOOP).for_each(|_| {
                 engine.flush_before_refill(black_box(&self.deferred_flush), &self.away)
             }),
-            Operation::SecondActor => {
+            Operation::LaterObserver => {
                 (0..LOOP).for_each(|_| engine.flush_pending(black_box(&self.away)))
             }
             Operation::Nmi => (0..LOOP).for_each(|_| {
@@ -145,7 +145,7 @@ const GUARDS: [(Operation, &str, &str); 8] = [
         "RefillSkipsFlush",
     ),
     (
-        Operation::SecondActor,
+        Operation::LaterObserver,
         "later observer: looks whether others defer",
         "FlushPendingSkipped",
     ),

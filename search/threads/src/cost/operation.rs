@@ -43,7 +43,7 @@ pub fn unmap<'a, H: Hardware>(
 }
 
 /// Defers the flush of a page of `space`, and then makes the deferred flush. Returns its stamp.
-pub fn paid_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
+pub fn flushed_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
     let stamp = {
         let mut batch: Batch<'_, &AddressSpace<H>> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, page(0), Frame(0));

@@ -90,7 +90,7 @@ impl Samples {
     }
 }
 
-/// Returns the longest pulse that still indicates that the thread had its core alone, judged by all samples.
+/// Returns the longest pulse that still shows that the thread had its core alone.
 pub fn longest_own<'a>(samples: impl IntoIterator<Item = &'a Samples>) -> f64 {
     pulse::longest_own(samples.into_iter().flat_map(Samples::pulses)).unwrap_or(f64::MAX)
 }

@@ -119,7 +119,7 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         .expect("the first CPU measures");
     let own = longest_own(&samples);
     let flush_before_reuse = Row {
-        name: "unmap a page deferred, reuse it and pay (one target)",
+        name: "unmap a page deferred, reuse it and flush (one target)",
         cost: samples[3].cost(own),
         quartiles: samples[3].quartiles(),
         baseline_name: "unmap and flush it at once",

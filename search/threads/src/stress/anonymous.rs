@@ -83,7 +83,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Write-protects a page, flushes, and captures its content, like a writeback.
+    /// Protects a page from writes, flushes, and captures its content, like a writeback.
     pub fn capture(&mut self, space: &'a Space, page: usize) {
         let mut layout = self.lock_space(space);
         let entry = self.entry(space, page);

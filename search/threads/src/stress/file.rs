@@ -11,7 +11,7 @@ use quell::{Hardware, Outcome, Purpose, Scope};
 use std::sync::atomic::Ordering;
 
 impl<'a> Program<'a> {
-    /// Unmaps a page of the file from every space that maps it, and defers the flush.
+    /// Unmaps a file's page from every space that maps it, and defers the flush.
     pub fn reclaim_file(&mut self, file_page: usize) {
         let mut slot = self.lock_slot(file_page);
         let CacheSlot::Filled(frame) = *slot else {
@@ -95,7 +95,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Takes back a frame with a deferred flush, and maps it again wherever a marker names it.
+    /// Takes back a frame with a deferred flush, and maps it where markers name it.
     ///
     /// A remaining marker would name a frame without a deferred flush, while some CPU may still have the translation.
     pub fn reinstate(&self, frame: usize) -> bool {
@@ -127,7 +127,7 @@ impl<'a> Program<'a> {
             .flush_before_refill(deferred_flush, &space.engine);
     }
 
-    /// Writes a page of the file: in place if it is cached, otherwise to a new frame.
+    /// Writes a page of the file: in place if cached, otherwise to a new frame.
     pub fn write_file(&mut self, file_page: usize) {
         let spare = self.allocate();
         let mut unused = spare;
@@ -172,7 +172,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Maps another page of the file in place of one that is mapped, like a fixed mapping.
+    /// Maps another page of the file over a mapped one, like a fixed mapping.
     pub fn remap(&mut self, space: &'a Space, index: usize) {
         let page = FIRST_FILE_PAGE + index;
         let mut layout = self.lock_space(space);

@@ -128,7 +128,7 @@ impl Oracle {
         result
     }
 
-    /// Judges an access that was just made, or a store that is about to be made.
+    /// Judges an access just made, or a store about to be made.
     ///
     /// Returns whether the contract allows it.
     pub fn judge(&self, frames: &Frames, used: &AccessRecord) -> bool {

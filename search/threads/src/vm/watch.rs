@@ -20,7 +20,7 @@ pub const PATIENCE: u64 = 10_000_000;
 pub const WAIT: u64 = PATIENCE / 1024;
 /// The number of turns between two checks of the others' work.
 const LOOK: u64 = 64 * WAIT;
-/// The number of accesses without a progress report after which a CPU counts as stuck: some minutes of work.
+/// The accesses without a progress report that make a CPU stuck: some minutes of work.
 pub const MOST: u64 = 1 << 32;
 /// The number of accesses that one call counts as.
 pub const CALL: u64 = 64;

@@ -103,7 +103,7 @@ impl Tlb {
 /// every access that came before it.
 enum Unit {
     Own(UnsafeCell<Tlb>),
-    Shared(Mutex<Tlb>),
+    SharedState(Mutex<Tlb>),
 }
 
 impl Unit {
@@ -111,7 +111,7 @@ impl Unit {
         match self {
             // SAFETY: only its CPU uses it, and loom checks that.
             Unit::Own(cell) => cell.with_mut(|tlb| look(unsafe { &mut *tlb })),
-            Unit::Shared(lock) => {
+            Unit::SharedState(lock) => {
                 let mut tlb: MutexGuard<'_, Tlb> = lock.lock().expect("no thread panicked");
                 look(&mut tlb)
             }
@@ -145,7 +145,7 @@ unsafe impl Send for Machine {}
 impl Machine {
     pub fn new(cpus: usize, broadcast: bool, shares: bool) -> Self {
         let unit = || match broadcast {
-            true => Unit::Shared(Mutex::new(Tlb::default())),
+            true => Unit::SharedState(Mutex::new(Tlb::default())),
             false => Unit::Own(UnsafeCell::new(Tlb::default())),
         };
         Machine {
@@ -410,8 +410,8 @@ impl World {
         }
     }
 
-    /// Unmaps a page like [`World::unmap`], when CPU 1 runs the space and the flush waits for more than its receipt.
-    /// Then the invalidation itself must have been made, and we check that.
+    /// Unmaps a page like [`World::unmap`], with CPU 1 running the space. Waits beyond its receipt. Then the
+    /// invalidation itself must have been made, and we check that.
     pub fn unmap_for_good(&self, scope: Scope) {
         self.unmap(0, Purpose::Call, scope);
         assert!(!self.hw.holds(1, 0), "the other CPU still holds the page");

@@ -67,14 +67,14 @@ fn meet<S: Sync + 'static>(shared: S, here: fn(&S, &Machine), there: fn(&S, &Mac
     other.join().expect("it ended");
 }
 
-/// One CPU waits for the lock, while the other takes it only if it is free.
+/// Makes one CPU wait for the lock, while the other only tries it.
 pub fn lock() {
-    type Shared = (RawLock<LoomWord>, Memory);
-    fn wait((lock, memory): &Shared, machine: &Machine) {
+    type SharedState = (RawLock<LoomWord>, Memory);
+    fn wait((lock, memory): &SharedState, machine: &Machine) {
         let _held = lock.lock(machine);
         memory.write(1);
     }
-    fn attempt((lock, memory): &Shared, _: &Machine) {
+    fn attempt((lock, memory): &SharedState, _: &Machine) {
         if let Some(_held) = lock.try_lock() {
             memory.write(2);
         }
@@ -82,14 +82,14 @@ pub fn lock() {
     meet((RawLock::new(), Memory::new()), wait, attempt);
 }
 
-/// Both wait for the lock of a table, one of them twice.
+/// Makes both wait for the lock of a table, one of them twice.
 pub fn lock_table() {
-    type Shared = (TableLock<LoomWord>, Places<LoomWord>, Memory);
-    fn once((lock, places, memory): &Shared, machine: &Machine) {
+    type SharedState = (TableLock<LoomWord>, Places<LoomWord>, Memory);
+    fn once((lock, places, memory): &SharedState, machine: &Machine) {
         let _held = lock.lock(machine, places);
         memory.write(1);
     }
-    fn twice(shared: &Shared, machine: &Machine) {
+    fn twice(shared: &SharedState, machine: &Machine) {
         once(shared, machine);
         once(shared, machine);
     }
@@ -102,12 +102,12 @@ pub fn lock_table() {
 
 /// Races a reader with a writer, twice.
 pub fn read_and_write() {
-    type Shared = RwLock<LoomWord, Memory>;
-    fn read(lock: &Shared, machine: &Machine) {
+    type SharedState = RwLock<LoomWord, Memory>;
+    fn read(lock: &SharedState, machine: &Machine) {
         let first = lock.read(machine).read();
         assert!(lock.read(machine).read() >= first, "C1: a write was lost");
     }
-    fn write(lock: &Shared, machine: &Machine) {
+    fn write(lock: &SharedState, machine: &Machine) {
         let held = lock.write(machine);
         held.write(1);
         assert_eq!(held.downgrade().read(), 1, "C1: a writer got in");
@@ -118,24 +118,24 @@ pub fn read_and_write() {
 
 /// Races two writers.
 pub fn write_twice() {
-    type Shared = RwLock<LoomWord, Memory>;
-    fn write(lock: &Shared, machine: &Machine) {
+    type SharedState = RwLock<LoomWord, Memory>;
+    fn write(lock: &SharedState, machine: &Machine) {
         lock.write(machine).write(1);
     }
     meet(RwLock::new(Memory::new()), write, write);
 }
 
-/// A CPU prepares a table and links it. A walk on another CPU follows the link.
+/// Makes a CPU prepare a table and link it. A walk on another CPU follows the link.
 pub fn walk() {
-    type Shared = (TableName<LoomWord>, Memory);
+    type SharedState = (TableName<LoomWord>, Memory);
     fn name() -> TableId {
         TableId::new(1, Level::LEAF, Page(0))
     }
-    fn link((table, words): &Shared, _: &Machine) {
+    fn link((table, words): &SharedState, _: &Machine) {
         words.write(1);
         table.set(name());
     }
-    fn walk((table, words): &Shared, _: &Machine) {
+    fn walk((table, words): &SharedState, _: &Machine) {
         if table.get() == name() {
             assert_eq!(words.read(), 1, "C6: a table that is not prepared");
         }
@@ -143,27 +143,27 @@ pub fn walk() {
     meet((TableName::new(), Memory::new()), link, walk);
 }
 
-/// A truncation skips a slot that doesn't exist, while a fault creates it and uses the page. Only the CPU that creates
-/// the slot uses it, as if it were locked.
+/// Makes a truncation skip a missing slot, while a fault creates and uses it. Only the CPU that creates the slot uses
+/// it, as if it were locked.
 pub fn truncate() {
-    struct Shared {
+    struct SharedState {
         length: Length<LoomWord>,
         made: LoomWord,
         passed_by: LoomWord,
         used: LoomWord,
     }
-    fn cut(file: &Shared, _: &Machine) {
+    fn cut(file: &SharedState, _: &Machine) {
         file.length.set(0);
         let passed_by = file.made.load(Relaxed) == 0;
         file.passed_by.store(passed_by.into(), Relaxed);
     }
-    fn fault(file: &Shared, _: &Machine) {
+    fn fault(file: &SharedState, _: &Machine) {
         file.made.store(1, Relaxed);
         let used = file.length.get() > 0;
         file.used.store(used.into(), Relaxed);
     }
     let word = || LoomWord::new(0);
-    let file: &'static Shared = leak(Shared {
+    let file: &'static SharedState = leak(SharedState {
         length: Length::new(0),
         made: word(),
         passed_by: word(),

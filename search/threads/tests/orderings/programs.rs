@@ -61,7 +61,7 @@ pub fn defer_there(world: &World) {
     }
 }
 
-/// Prepares a page that was cleared in an unfinished batch without a place for its space. CPU 1 runs the space.
+/// Prepares a page cleared in an unfinished batch that has no place for its space. CPU 1 runs the space.
 pub fn overflow_there(world: &World) {
     run_there(world);
     if world.me() == 0 {
@@ -105,7 +105,8 @@ pub fn enter_user(world: &World) {
     unsafe { world.engine.this_cpu().enter_user() };
 }
 
-/// Prepares an undisturbed program on CPU 1, and a flush of the kernel's mappings that CPU 0 has left to CPU 1's entry.
+/// Prepares an undisturbed program on CPU 1. CPU 0 has left it a flush of the kernel's mappings, for its next kernel
+/// entry.
 pub fn deferring_there(world: &World) {
     in_user_there(world);
     if world.me() == 0 {
@@ -216,12 +217,12 @@ pub fn use_and_reuse(world: &World) {
     let _ = world.engine.flush_before_reuse(&world.deferred_flush);
 }
 
-pub fn use_and_pay(world: &World) {
+pub fn use_and_flush(world: &World) {
     world.hw.access(0);
     world.engine.flush_deferred();
 }
 
-pub fn own_if_paid(world: &World) {
+pub fn own_if_flushed(world: &World) {
     if world.engine.is_flushed(&world.deferred_flush) {
         world.hw.own(0);
     }
@@ -342,7 +343,7 @@ impl Pooled for PoolFrame {
     }
 }
 
-/// One CPU zeroes a frame and puts it into the pool. Another CPU takes it out and uses it.
+/// Makes one CPU zero a frame and put it into the pool. Another CPU takes it out and uses it.
 pub fn pool() {
     let slots: &'static mut [LoomWord; 1] = Box::leak(Box::new([LoomWord::new(0)]));
     let pool: &'static Pool<'static, LoomWord, PoolFrame> = leak(Pool::new(slots, 4096));

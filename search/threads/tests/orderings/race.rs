@@ -40,7 +40,7 @@ pub struct Setup {
     pub finally: Program,
 }
 
-/// Creates a race of the engine with at most two preemptions, enough to lose all orderings but one.
+/// Creates a race with at most two preemptions, enough to lose all orderings but one.
 pub const fn race(name: &'static str, setup: Setup) -> Race {
     Race {
         name,

@@ -281,7 +281,7 @@ pub const RACES: &[Race] = &[
     ),
     race(
         "a look at a frame whose deferred flush is made",
-        meet(&[own_if_paid, use_and_pay]).after(defer_there),
+        meet(&[own_if_flushed, use_and_flush]).after(defer_there),
     ),
     race(
         "a reuse while the deferred flush is taken",
@@ -293,7 +293,7 @@ pub const RACES: &[Race] = &[
     ),
     race(
         "a look at a frame that was reused",
-        meet(&[own_if_paid, use_and_reuse]).after(defer_there),
+        meet(&[own_if_flushed, use_and_reuse]).after(defer_there),
     ),
     race(
         "the background flushes while a flush is deferred",
@@ -314,8 +314,8 @@ pub const RACES: &[Race] = &[
         }]),
     ),
     race(
-        "a reuse of what the background pays",
-        meet(&[World::flush_before_reuse, use_and_pay]).after(defer_there),
+        "a reuse that the background also flushes",
+        meet(&[World::flush_before_reuse, use_and_flush]).after(defer_there),
     ),
     race(
         "a reuse against a flush",
@@ -357,7 +357,7 @@ pub const RACES: &[Race] = &[
                 let _ = batch.finish_deferred();
                 w.flush_before_reuse();
             },
-            use_and_pay,
+            use_and_flush,
         ])
         .after(defer_there)
         .with_ledger(1),

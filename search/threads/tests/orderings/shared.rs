@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
 /// A shared number.
-pub(crate) struct Shared<W> {
+pub(crate) struct SharedNumber<W> {
     value: LoomWord,
     words: PhantomData<fn() -> W>,
 }
 
-impl<W: Word> Shared<W> {
+impl<W: Word> SharedNumber<W> {
     pub(crate) fn new(value: u64) -> Self {
-        Shared {
+        SharedNumber {
             value: LoomWord::new(value),
             words: PhantomData,
         }

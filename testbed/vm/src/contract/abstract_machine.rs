@@ -174,7 +174,7 @@ impl Change {
 type History = SmallVec<[Change; 1]>;
 
 /// Returns when a change, and all overlapping calls that drop pages, have ended for a CPU.
-fn settled(history: &History, change: &Change, cpu: usize) -> Moment {
+fn last_end(history: &History, change: &Change, cpu: usize) -> Moment {
     let calls = history.iter().filter(|call| call.drops_pages);
     let overlapping =
         calls.filter(|call| call.begun < change.ended_for(cpu) && change.begun < call.ended[0]);
@@ -187,12 +187,12 @@ fn settled(history: &History, change: &Change, cpu: usize) -> Moment {
 fn is_replaced(history: &History, change: &Change, cpu: usize, since: Moment) -> bool {
     let ends_before = |later: &Change| {
         let is_its_store = change.is_copy && !later.is_copy && later.begun == change.begun;
-        is_its_store || later.begun > settled(history, change, later.by)
+        is_its_store || later.begun > last_end(history, change, later.by)
     };
     let mut later = history
         .iter()
         .filter(|later| !later.unsure && ends_before(later));
-    later.any(|later| settled(history, later, cpu) < since)
+    later.any(|later| last_end(history, later, cpu) < since)
 }
 
 /// An operation that a CPU performs.
@@ -764,7 +764,7 @@ impl AbstractMachine {
         self.operations[cpu] = None;
     }
 
-    /// Records that a CPU's store buffer is empty: other CPUs now see all of its stores.
+    /// Records that a CPU's store buffer is empty. Other CPUs now see all of its stores.
     pub fn drained(&mut self, cpu: usize) {
         self.now += 1;
         for place in self.unseen[cpu].drain(..) {
@@ -910,7 +910,7 @@ impl AbstractMachine {
         };
         let verdict = self.judge_return(cpu, (process, begun), call, result, device);
         let call = match result {
-            Ok(chosen) => self.settle_on(cpu, process, call, chosen),
+            Ok(chosen) => self.with_address(cpu, process, call, chosen),
             Err(_) => call,
         };
         match (call, result) {
@@ -944,7 +944,7 @@ impl AbstractMachine {
     }
 
     /// Returns the call with the address that the manager chose, if the call left that to it.
-    fn settle_on(&mut self, cpu: usize, process: ProcessId, call: Call, chosen: u64) -> Call {
+    fn with_address(&mut self, cpu: usize, process: ProcessId, call: Call, chosen: u64) -> Call {
         let mut call = call;
         let bytes = match &mut call {
             Call::Map {

@@ -28,7 +28,7 @@ impl Unit {
     }
 }
 
-/// The form of a line: an event of some duration, or the beginning or end of a handler.
+/// The form of a line: an event, or the beginning or end of a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// An event with this duration, which is 0 for instantaneous events.

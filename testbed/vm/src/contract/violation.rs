@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::fmt;
 use quell::{CpuId, Frame};
 
-/// A violation of the contract: the clause, a sentence, and the details that the oracle has.
+/// A violation of the contract: the clause, a sentence, and the oracle's details.
 ///
 /// Two violations are equal only if every field is, including the sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,9 +75,9 @@ impl Violation {
 }
 
 /// Displays a moment of virtual time, if there is one.
-struct At(Option<u64>);
+struct TimeText(Option<u64>);
 
-impl fmt::Display for At {
+impl fmt::Display for TimeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(at) => write!(f, " at {}.{} ns", at / 1000, at % 1000 / 100),
@@ -91,11 +91,16 @@ impl fmt::Display for Violation {
         write!(f, "{}: {}", self.clause, self.account)?;
         let mut separator = " (";
         if let Some(cpu) = self.cpu {
-            write!(f, "{separator}cpu {}{}", cpu.0, At(self.at))?;
+            write!(f, "{separator}cpu {}{}", cpu.0, TimeText(self.at))?;
             separator = ", ";
         }
         if let Some(other) = self.other {
-            write!(f, "{separator}other cpu {}{}", other.0, At(self.other_at))?;
+            write!(
+                f,
+                "{separator}other cpu {}{}",
+                other.0,
+                TimeText(self.other_at)
+            )?;
             separator = ", ";
         }
         if let Some(frame) = self.frame {

@@ -103,7 +103,7 @@ impl<'a> Fiber<'a> {
         Ok(Self::on(stack, body))
     }
 
-    /// Returns the stack and the registers of a fiber that called [`suspend_legibly`]; otherwise an empty slice.
+    /// Returns the stack and registers of a fiber that called [`suspend_legibly`]; otherwise nothing.
     ///
     /// The bytes include dead values, which will not be read again.
     pub fn stack(&self) -> &[u8] {
@@ -184,7 +184,7 @@ pub fn suspend() {
     unsafe { (*yielder).suspend(()) };
 }
 
-/// Suspends the running fiber so that [`Fiber::stack`] returns its state and as little else as possible.
+/// Suspends the running fiber so that [`Fiber::stack`] returns little besides its state.
 ///
 /// # Panics
 /// If no fiber runs.

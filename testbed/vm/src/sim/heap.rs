@@ -116,13 +116,13 @@ impl Heap {
     /// Part 0 is for allocations before the run, and part `n + 1` is for CPU `n`. With `None`, `body` allocates from
     /// the system.
     pub fn on<R>(&self, part: Option<usize>, body: impl FnOnce() -> R) -> R {
-        struct Back(*const Heap);
-        impl Drop for Back {
+        struct RestoreGuard(*const Heap);
+        impl Drop for RestoreGuard {
             fn drop(&mut self) {
                 HEAP.set(self.0);
             }
         }
-        let _back = Back(HEAP.replace(self));
+        let _back = RestoreGuard(HEAP.replace(self));
         let _part = Part::set(part.unwrap_or(PARTS));
         body()
     }
@@ -283,7 +283,7 @@ pub fn off<R>(body: impl FnOnce() -> R) -> R {
 #[derive(Debug)]
 pub struct SystemAllocGuard(#[expect(dead_code, reason = "sets the part back")] Part);
 
-/// Makes the thread allocate from the system, if a heap is in use, until the result is dropped.
+/// Makes the thread allocate from the system until the result is dropped.
 #[inline]
 #[must_use]
 pub fn off_for_now() -> SystemAllocGuard {

@@ -12,14 +12,14 @@ const PAGE: u64 = 4096;
 const PAGES: u64 = 24;
 const CPUS: usize = 3;
 
-struct Shared {
+struct SharedPages {
     anonymous: u64,
     file: u64,
     reader: u64,
     id: u32,
 }
 
-fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u64) {
+fn body(program: Program, cpu: usize, shared: &SharedPages, start: &Barrier, seed: u64) {
     let mut choices = Pcg64::new(seed.into(), cpu as u128);
     // This CPU's word of each page, in the two areas.
     let mut values = [[0u64; PAGES as usize]; 2];
@@ -202,7 +202,7 @@ fn run(policy: Policy, tagging: Tagging, broadcast: bool, hardware_dirty: bool, 
                     let zeros = Backing::Anonymous {
                         page: PageSize::Base,
                     };
-                    let ready = Shared {
+                    let ready = SharedPages {
                         anonymous: map(zeros, Protection::READ_WRITE),
                         file: map(file, Protection::READ_WRITE),
                         reader: map(file, Protection::READ),

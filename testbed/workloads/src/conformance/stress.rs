@@ -29,7 +29,7 @@ use rand_pcg::Pcg64;
 use values::*;
 pub use values::{CPUS, probe};
 
-/// The number of operations of each CPU between two checks for the end of the run.
+/// The operations of each CPU between two checks for the end of the run.
 pub const ROUND: u64 = 1_000;
 
 /// The length of a run.

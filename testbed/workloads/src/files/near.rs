@@ -14,7 +14,7 @@ pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// Returns the end of an error message that suggests the nearest name, or an empty text.
+/// Ends an error message with the nearest name, or returns an empty text.
 pub fn hint<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     nearest(wrong, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
 }

@@ -188,7 +188,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Describes a value for a mistake: a number as it was written, other values by their kind.
+/// Describes a wrong value: a number as it was written, other values by kind.
 pub fn found(value: &DeValue<'_>) -> String {
     match (value.as_float(), value.as_integer()) {
         (Some(float), _) => format!("`{}`", float.as_str()),
@@ -197,7 +197,7 @@ pub fn found(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Returns the entries of a table in the order of the file, each with its place.
+/// Returns a table's entries in the order of the file, each with its place.
 pub fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>)> {
     let mut entries: Vec<_> = table
         .iter()

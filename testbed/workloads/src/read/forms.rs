@@ -151,7 +151,7 @@ pub const STATEMENTS: &[Statement] = {
             Variable,
             &["bytes"],
             &["at", "page", "protection", "shared", "private", "offset"],
-            "Maps memory and sets the variable to its address: anonymous in pages of up to `page` (4K), or a `shared` or `private` file from `offset` on; `at` replaces what is there. `protection` is none, r, rw or rx.",
+            "Maps memory and sets the variable to its address: anonymous in pages of up to `page` (4K), or a `shared` or `private` file from `offset` on; `at` replaces earlier mappings. `protection` is none, r, rw or rx.",
             StatementKind::Operation(|fields| fields.map()),
         ),
         form(
@@ -170,7 +170,7 @@ pub const STATEMENTS: &[Statement] = {
             Value,
             &["bytes", "protection"],
             &[],
-            "Changes what is allowed in a range (mprotect).",
+            "Changes the protection of a range (mprotect).",
             StatementKind::Operation(|fields| {
                 Some(Op::Protect {
                     address: fields.value("protect")?,

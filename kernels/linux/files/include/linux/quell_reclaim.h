@@ -61,7 +61,7 @@ void quell_reclaim_end(struct quell_reclaim *reclaim);
 void quell_reclaim_finish(struct quell_reclaim *reclaim);
 
 /*
- * Owes the flush (S3), and the batch may be filled again. Returns the deferred flush's number, larger than any before;
+ * Defers the flush (S3), and the batch may be filled again. Returns the deferred flush's number, larger than any before;
  * or 0 if there was no room for a deferred flush: then it is as quell_reclaim_finish(). Everything reported was clean
  * and read-only.
  */

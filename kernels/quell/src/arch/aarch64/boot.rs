@@ -38,7 +38,7 @@ extern "C" fn boot_first(tree: u64) -> ! {
 /// # Safety
 /// That is its number, and it runs in the upper half, with interrupts masked.
 unsafe fn init_cpu(index: usize) {
-    // SAFETY: the caller's claims.
+    // SAFETY: as the caller promises.
     unsafe {
         paging::init_cpu();
         interrupts::init_cpu(index);

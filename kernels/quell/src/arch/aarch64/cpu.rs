@@ -22,7 +22,7 @@ pub unsafe fn init(index: usize) {
 /// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
 /// at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's claims.
+    // SAFETY: as the caller promises.
     unsafe {
         asm!(
             "2: cmp {left}, #16",
@@ -119,7 +119,7 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     frame as u64
 }
 
-/// Saves the callee-saved registers and the stack pointer at `save`, and continues on the stack `to`.
+/// Saves the callee-saved registers and stack pointer at `save`, and continues on the stack `to`.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.

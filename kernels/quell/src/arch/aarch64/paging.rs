@@ -33,7 +33,7 @@ pub unsafe fn map_all_memory(end: u64) {
 /// Fills the kernel's half of a new root, which has none on this architecture.
 pub fn prepare_root(_root: Frame) {}
 
-/// Enables the features that the kernel uses on this CPU, and unloads the boot tables' lower half.
+/// Enables the features that the kernel uses, and unloads the boot tables' lower half.
 ///
 /// # Safety
 /// This CPU runs in the upper half, and uses nothing in the lower half any more.

@@ -86,7 +86,7 @@ impl Context {
         }
     }
 
-    /// Sets the result of a system call: a value and an error number, 0 for success.
+    /// Sets a system call's result: a value and an error number (0 for success).
     pub fn answer(&mut self, value: u64, error: u64) {
         self.frame.x[0] = value;
         self.frame.x[1] = error;

@@ -53,7 +53,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
 /// # Safety
 /// That is its number, and it runs in the upper half, with interrupts masked.
 unsafe fn init_cpu(index: usize, hart: u64) {
-    // SAFETY: the caller's claims.
+    // SAFETY: as the caller promises.
     unsafe {
         paging::init_cpu();
         interrupts::init_cpu(index, hart);

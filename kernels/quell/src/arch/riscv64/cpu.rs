@@ -8,12 +8,12 @@ use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use riscv::register::{scounteren, sie, sstatus};
 
-/// Gives the CPU its number, and lets the kernel access user memory and user mode read the clock.
+/// Gives the CPU its number. Allows the kernel user memory, and user mode the clock.
 ///
 /// # Safety
 /// No other CPU has the number, and this one hasn't used its number yet.
 pub unsafe fn init(index: usize) {
-    // SAFETY: the caller's claim. Interrupts stay masked.
+    // SAFETY: as the caller promises. Interrupts stay masked.
     unsafe {
         asm!("mv tp, {}", in(reg) index, options(nomem, nostack, preserves_flags));
         asm!(
@@ -39,7 +39,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         0 => bytes / 8,
         _ => 0,
     };
-    // SAFETY: the caller's claims.
+    // SAFETY: as the caller promises.
     unsafe {
         asm!(
             "2: beqz {words}, 3f",
@@ -152,7 +152,7 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     frame as u64
 }
 
-/// Saves the callee-saved registers and the stack pointer at `save`, and continues on the stack `to`.
+/// Saves the callee-saved registers and stack pointer at `save`, and continues on the stack `to`.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.

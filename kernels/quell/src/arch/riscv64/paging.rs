@@ -19,7 +19,7 @@ pub fn kernel_root() -> Frame {
     Frame::containing(direct_map::physical(&raw const boot_kernel_root))
 }
 
-/// Extends the direct map, which covers the devices and the first GB of memory, up to `end`.
+/// Extends the direct map, which covers devices and 1 GB of memory, to `end`.
 ///
 /// # Safety
 /// Memory extends that far, and the boot tables are loaded. The first CPU calls this once.
@@ -126,7 +126,7 @@ pub fn complete_broadcasts() {}
 /// # Safety
 /// [`prepare_root`] gave the root the kernel's half, and all memory that its other half reaches is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
-    // SAFETY: by the caller's claim, the kernel continues in the same memory.
+    // SAFETY: as the caller promises, the kernel continues in the same memory.
     unsafe {
         tlb::load_satp(tlb::satp(root, held(tag)));
         // We invalidate after the load, to drop entries filled from the old root until then.

@@ -10,7 +10,7 @@ static PROCESSOR: spin::Once<Features> = spin::Once::new();
 /// # Safety
 /// The first CPU, with interrupts masked, on tables that map the kernel globally.
 pub unsafe fn detect(isa: &str) {
-    // SAFETY: the caller's claims.
+    // SAFETY: as the caller promises.
     PROCESSOR.call_once(|| Features::decode(isa, unsafe { tlb::writable_asid() }));
 }
 

@@ -19,7 +19,7 @@ pub struct Tables {
 /// # Safety
 /// The address is that of a firmware table's field of this type.
 unsafe fn read<T: Copy>(address: u64) -> T {
-    // SAFETY: the caller's claim; the direct map covers the tables.
+    // SAFETY: as the caller promises; the direct map covers the tables.
     unsafe { pointer::<T>(address).read_unaligned() }
 }
 

@@ -51,7 +51,7 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
 /// # Safety
 /// No other CPU has that number, and this one runs on the boot tables, with interrupts masked.
 unsafe fn init_cpu(index: usize) {
-    // SAFETY: the caller's claims; the image and the stacks are in the direct map.
+    // SAFETY: as the caller promises; the image and the stacks are in the direct map.
     unsafe {
         registers::init(index);
         traps::init_cpu();

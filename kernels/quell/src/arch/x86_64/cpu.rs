@@ -36,7 +36,7 @@ pub const DOUBLE_FAULT_STACK: u16 = 1;
 
 const GS_BASE: Msr = Msr::new(0xc000_0101);
 
-/// Makes [`index`] return 0 on the first CPU until [`init`], for reports of an early panic.
+/// Makes [`index`] return 0 on the first CPU until [`init`], for early panics.
 pub fn init_early() {
     static ZERO: AtomicU64 = AtomicU64::new(0);
     let mut gs = GS_BASE;
@@ -91,7 +91,7 @@ pub unsafe fn init(index: usize) {
 /// `bytes` bytes can be read at `from` and written at `to`. There is no reference to an object at either, except one
 /// at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's claims; the direction flag is clear in Rust code.
+    // SAFETY: as the caller promises; the direction flag is clear in Rust code.
     unsafe {
         asm!("rep movsq", "mov ecx, {rest:e}", "rep movsb", rest = in(reg) bytes % 8,
              inout("rcx") bytes / 8 => _, inout("rsi") from => _, inout("rdi") to => _,
@@ -144,8 +144,8 @@ pub fn halt() {
     unsafe { halt_masked() };
 }
 
-/// Returns the address at which a CPU continues if a non-maskable interrupt arrived between enabling interrupts and
-/// halting. Otherwise the interrupt that should wake the CPU could arrive before the halt.
+/// Returns where a CPU continues after a non-maskable interrupt between enabling interrupts and halting. Otherwise the
+/// interrupt that should wake the CPU could arrive before the halt.
 pub fn after_halt(rip: u64) -> Option<u64> {
     unsafe extern "C" {
         static halt_here: u8;
@@ -203,7 +203,7 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     frame as u64
 }
 
-/// Saves the callee-saved registers and the stack pointer at `save`, and continues on the stack `to`.
+/// Saves the callee-saved registers and stack pointer at `save`, and continues on the stack `to`.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.

@@ -187,16 +187,16 @@ fn nmi(to: usize) {
     unsafe { destination.write_volatile(found) };
 }
 
-/// Starts the CPU with this APIC id at a page below 1 MB in real mode.
+/// Starts the CPU with this APIC id in real mode, below 1 MB.
 ///
 /// # Safety
 /// The page contains code that a CPU can start with, and the CPU doesn't run.
 pub unsafe fn start(id: u32, page: u64) {
-    // SAFETY: by the caller's claim, the CPU doesn't run.
+    // SAFETY: as the caller promises, the CPU doesn't run.
     apic(|apic| unsafe { apic.send_init_ipi(destination(id)) });
     clock::wait_for(10_000_000, || false);
     for _ in 0..2 {
-        // SAFETY: by the caller's claim. A CPU that already runs ignores the second one.
+        // SAFETY: as the caller promises. A CPU that already runs ignores the second one.
         apic(|apic| unsafe { apic.send_sipi((page >> 12) as u8, destination(id)) });
         clock::wait_for(200_000, || false);
     }

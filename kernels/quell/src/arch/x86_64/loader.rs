@@ -66,7 +66,7 @@ impl LoaderInfo {
     /// # Panics
     /// If it has neither format, or contains invalid text.
     pub unsafe fn read(info: u64, magic: u32) -> Self {
-        // SAFETY: the caller's claims.
+        // SAFETY: as the caller promises.
         unsafe {
             if magic == multiboot2::MAGIC {
                 Self::multiboot(info)
@@ -79,7 +79,7 @@ impl LoaderInfo {
     /// # Safety
     /// As for [`LoaderInfo::read`].
     unsafe fn pvh(info: u64) -> Self {
-        // SAFETY: by the caller's claim.
+        // SAFETY: as the caller promises.
         let start = unsafe { &*direct_map::pointer::<StartInfo>(info) };
         assert!(
             start.magic == PVH_MAGIC && start.version >= 1,
@@ -123,7 +123,7 @@ impl LoaderInfo {
     /// As for [`LoaderInfo::read`].
     unsafe fn multiboot(info: u64) -> Self {
         let pointer = direct_map::pointer::<BootInformationHeader>(info);
-        // SAFETY: by the caller's claim.
+        // SAFETY: as the caller promises.
         let all = unsafe { BootInformation::load(pointer.cast_const()) }
             .expect("multiboot2 information that can be read");
         let command_line = all.command_line_tag().map_or("", |tag| {

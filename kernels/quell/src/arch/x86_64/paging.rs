@@ -7,8 +7,8 @@ use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Ta
 use quell_arch::x86_64::{entry, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
-/// The bytes of physical memory at the start of the free range that we reserve for the direct map. They contain a root,
-/// a table of pointers, and, if there are no 1 GB pages, a directory for each GB up to 64.
+/// The bytes at the start of free memory that we reserve for the direct map. They contain a root, a table of pointers,
+/// and, if there are no 1 GB pages, a directory for each GB up to 64.
 pub const TABLES_BYTES: u64 = 66 * 4096;
 const MAX_GB: u64 = 64;
 
@@ -18,9 +18,9 @@ pub fn kernel_root() -> Frame {
     Frame::containing(ROOT.load(Ordering::Relaxed))
 }
 
-/// Builds and loads the direct map up to `end` (at least 4 GB, for the devices), with its tables in the memory at
-/// `tables`, which the boot tables map. We make every entry of the root's upper half that we'll ever use, because roots
-/// of address spaces copy them.
+/// Builds and loads the direct map up to `end`. It covers at least 4 GB, for the devices. Its tables are in the memory
+/// at `tables`, which the boot tables map. We make every entry of the root's upper half that we'll ever use, because
+/// roots of address spaces copy them.
 ///
 /// # Safety
 /// [`TABLES_BYTES`] bytes from the next page at or above `tables` are unused memory in the first GB. The first CPU
@@ -215,7 +215,7 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     } else {
         tlb::cr3(root, Tag::KERNEL, false)
     };
-    // SAFETY: by the caller's claim, the kernel continues in the same memory.
+    // SAFETY: as the caller promises, the kernel continues in the same memory.
     unsafe { tlb::load_cr3(value) }
 }
 

@@ -92,7 +92,7 @@ impl Context {
         }
     }
 
-    /// Sets the result of a system call: a value, and an error number, which is 0 for success.
+    /// Sets a system call's result: a value and an error number (0 for success).
     pub fn answer(&mut self, value: u64, error: u64) {
         self.frame.rax = value;
         self.frame.rdx = error;

@@ -43,7 +43,7 @@ pub(super) struct Map {
 
 #[repr(C)]
 #[derive(Default)]
-struct CreateMap {
+struct MapAttributes {
     kind: u32,
     key_bytes: u32,
     value_bytes: u32,
@@ -75,7 +75,7 @@ struct Batch {
 
 #[repr(C)]
 #[derive(Default)]
-struct LoadProgram {
+struct ProgramAttributes {
     kind: u32,
     count: u32,
     instructions: u64,
@@ -86,7 +86,7 @@ struct LoadProgram {
 }
 
 #[repr(C)]
-struct OpenTracepoint {
+struct TracepointAttributes {
     name: u64,
     program: u32,
     unused: u32,
@@ -124,7 +124,7 @@ impl Map {
         entries: usize,
         cpus: usize,
     ) -> io::Result<Self> {
-        let mut create = CreateMap {
+        let mut create = MapAttributes {
             kind: kind as u32,
             key_bytes: key_bytes as u32,
             value_bytes: value_bytes as u32,
@@ -219,12 +219,12 @@ impl Program {
     pub(super) fn load(code: &[u64]) -> io::Result<Self> {
         // Two of the called functions are only allowed under this licence.
         let license = c"Dual MIT/GPL";
-        let mut load = LoadProgram {
+        let mut load = ProgramAttributes {
             kind: RAW_TRACEPOINT,
             count: code.len() as u32,
             instructions: code.as_ptr() as u64,
             license: license.as_ptr() as u64,
-            ..LoadProgram::default()
+            ..ProgramAttributes::default()
         };
         match bpf(command::PROGRAM_LOAD, &mut load) {
             Ok(program) => Ok(Self(owned(program))),
@@ -249,7 +249,7 @@ impl Program {
     ///
     /// If there is no such tracepoint.
     pub(super) fn attach(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
-        let mut open = OpenTracepoint {
+        let mut open = TracepointAttributes {
             name: tracepoint.as_ptr() as u64,
             program: self.0.as_raw_fd() as u32,
             unused: 0,

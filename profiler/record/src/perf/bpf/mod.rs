@@ -31,21 +31,21 @@ const OTHERS: usize = 4 << 10;
 #[derive(Debug)]
 pub struct Sums {
     cpus: usize,
-    programs: Attachable,
+    programs: ProgramSet,
     /// A second copy of the programs, whose sums we discard. It doubles their cost.
-    copy: Attachable,
+    copy: ProgramSet,
 }
 
 /// The programs with their maps.
 #[derive(Debug)]
-struct Attachable {
+struct ProgramSet {
     maps: Maps,
     programs: [(&'static CStr, Program); 4],
     /// Descriptors that keep the programs attached.
     attached: Vec<OwnedFd>,
 }
 
-impl Attachable {
+impl ProgramSet {
     /// Loads the programs.
     fn load(cpus: usize, flush: u64) -> io::Result<Self> {
         let maps = Maps::new(cpus)?;
@@ -160,8 +160,8 @@ impl Sums {
         let cpus = possible_cpus()?;
         let mut sums = Self {
             cpus,
-            programs: Attachable::load(cpus, flush)?,
-            copy: Attachable::load(cpus, flush)?,
+            programs: ProgramSet::load(cpus, flush)?,
+            copy: ProgramSet::load(cpus, flush)?,
         };
         sums.set(true, false)?;
         Ok(sums)
@@ -318,7 +318,7 @@ mod tests {
         const FLUSH: u64 = 0x1234;
         const WORK: u64 = 0x5678;
         let cpus = possible_cpus().unwrap();
-        let load = || Attachable::load(cpus, FLUSH);
+        let load = || ProgramSet::load(cpus, FLUSH);
         let (programs, copy) = match (load(), load()) {
             (Ok(programs), Ok(copy)) => (programs, copy),
             (Err(refused), _) | (_, Err(refused)) => return eprintln!("NOT RUN: {refused}"),

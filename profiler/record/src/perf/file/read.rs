@@ -276,7 +276,7 @@ impl Recording {
                 return Ok(None);
             }
             Record::Functions(_) => {
-                return Err(self.wrong("functions stand among the items".to_owned()));
+                return Err(self.wrong("functions are among the items".to_owned()));
             }
             Record::Sample(sample) => Item::Sample(self.sample(sample)?),
             Record::Item(item) => item,

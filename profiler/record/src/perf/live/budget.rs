@@ -106,9 +106,9 @@ impl Budget {
             Phase::Window if left < closing_ns => Phase::Counting,
             // A window that closes at once shows little, so we wait until there is something to spend.
             Phase::Counting if left > self.ahead_ns / 2.0 + 2.5 * closing_ns => Phase::Window,
-            // While counting, debts of a window are paid back. If they grow instead, counting costs too much.
+            // While counting, the budget recovers from a window. If it shrinks instead, counting costs too much.
             Phase::Counting if earned < before - 2.0 * self.ahead_ns => Phase::Off,
-            // The debt has been paid back since then, without the recorder's own time.
+            // The budget has recovered since then, without the recorder's own time.
             Phase::Off if earned > before + 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };

@@ -14,7 +14,7 @@ use super::rings::{Entry, Point, RawEvent, Ring};
 use super::running::RecordingState;
 use super::times::Times;
 use super::unwind::Unwinder;
-use crate::perf::sample::{Change, Item, LossReason, Lost, NameTable};
+use crate::perf::sample::{Change, Item, LossReason, LostEvents, NameTable};
 use crate::perf::sink::Sink;
 use crate::perf::symbols::Symbols;
 
@@ -77,7 +77,7 @@ impl Reader<'_> {
             Entry::Sample(unread) => self.sample(&unread, sink),
             Entry::Lost(count) => {
                 self.state.lost += count;
-                sink.item(&Item::Lost(Lost {
+                sink.item(&Item::Lost(LostEvents {
                     why: LossReason::Full,
                     time_ns,
                     cpu,

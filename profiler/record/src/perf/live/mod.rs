@@ -33,7 +33,7 @@ mod unwind;
 
 pub use cost::MeasuredCost;
 pub use host::now_ns;
-pub use options::{CountMode, EventRequest, Filter, Options, Stack, Summing};
+pub use options::{CountMode, EventRequest, Filter, Options, Stack, SumMode};
 pub use recorder::Recorder;
 pub use rights::RecordError;
 pub use scope::{Scope, is_running};

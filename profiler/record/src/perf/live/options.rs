@@ -55,7 +55,7 @@ pub enum Stack {
 
 /// Whether the kernel sums flushes all the time ([`bpf`](crate::perf::bpf)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summing {
+pub enum SumMode {
     /// Never.
     No,
     /// If the kernel can, beside recording. Then events aren't counted.
@@ -75,7 +75,7 @@ pub struct Options {
     /// only in windows ([`Item::Window`](crate::perf::sample::Item::Window)). `f64::INFINITY` records everything.
     pub overhead: f64,
     /// Whether the kernel sums flushes.
-    pub sums: Summing,
+    pub sums: SumMode,
     /// Whether the recording continues after its command has ended, until all descendants have ended.
     ///
     /// We need this for daemons, for example, whose command ends at once.
@@ -92,7 +92,7 @@ impl Default for Options {
         Self {
             wanted: Vec::new(),
             overhead: 0.01,
-            sums: Summing::No,
+            sums: SumMode::No,
             outlives: false,
             buffer: None,
         }

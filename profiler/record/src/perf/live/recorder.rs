@@ -20,7 +20,7 @@ use super::host::{
     FileLimit, RaisedPriority, buffer_for, host, now_ns, online, process_ns, spent_ns,
 };
 use super::memory;
-use super::options::{Options, Summing};
+use super::options::{Options, SumMode};
 use super::plan::Plan;
 use super::processes::Processes;
 use super::records::OpenEvent;
@@ -34,8 +34,8 @@ use super::unwind::Unwinder;
 use crate::perf::counters;
 use crate::perf::file::Writer;
 use crate::perf::sample::{
-    Change, Count, CpuTime, FAULTS, Host, Item, LossReason, Lost, NameTable, Prices, ReadTime,
-    Statistics,
+    Change, Count, CpuTime, FAULTS, Host, Item, LossReason, LostEvents, NameTable, Prices,
+    ReadTime, Statistics,
 };
 use crate::perf::sink::{Progress, Sink};
 use crate::perf::symbols::Symbols;
@@ -148,10 +148,10 @@ impl Recorder {
         // Reads the kernel's names now rather than at the first event.
         symbols.kernel(0);
         let adding = match options.sums {
-            Summing::No => None,
-            Summing::Beside | Summing::Alone => match SumReader::open(&mut symbols) {
+            SumMode::No => None,
+            SumMode::Beside | SumMode::Alone => match SumReader::open(&mut symbols) {
                 Ok(adding) => Some(adding),
-                Err(why) if options.sums == Summing::Alone => {
+                Err(why) if options.sums == SumMode::Alone => {
                     return Err(RecordError::Missing(why));
                 }
                 Err(why) => {
@@ -735,7 +735,7 @@ impl Recorder {
             ] {
                 if count > 0 {
                     state.lost += count;
-                    sink.item(&Item::Lost(Lost {
+                    sink.item(&Item::Lost(LostEvents {
                         why,
                         time_ns,
                         cpu: ring.cpu,

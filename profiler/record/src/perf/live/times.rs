@@ -45,7 +45,7 @@ enum Ending {
 }
 
 /// The number of processes that ended unseen, by name and kind.
-type Unseen = FxHashMap<(Arc<str>, Ending), u64>;
+type UnseenProcesses = FxHashMap<(Arc<str>, Ending), u64>;
 
 /// The recorded processes and their times.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ pub(super) struct Times {
     /// Forked processes that haven't ended: the parent, and whether they loaded another program.
     forked: FxHashMap<u32, (u32, bool)>,
     /// Children that ended unseen, by parent.
-    unseen: FxHashMap<u32, Unseen>,
+    unseen: FxHashMap<u32, UnseenProcesses>,
     /// The part of each process's account for children that are no longer in `seen`.
     explained: FxHashMap<u32, Usage>,
     /// The sums of processes that are no longer in `seen`.
@@ -298,7 +298,7 @@ struct Sums(BTreeMap<Arc<str>, CpuTime>);
 impl Sums {
     /// Adds a process and its children that ended unseen. The part `explained` of its account of children is added
     /// elsewhere.
-    fn add(&mut self, seen: &Observation, explained: Usage, unseen: Option<&Unseen>) {
+    fn add(&mut self, seen: &Observation, explained: Usage, unseen: Option<&UnseenProcesses>) {
         let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
         self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);

@@ -2,7 +2,7 @@
 
 use super::engine::Swarm;
 use super::kinds::Kind;
-use crate::generated::program::{EngineOp, For};
+use crate::generated::program::{BatchPurpose, EngineOp};
 use crate::schedule::Rng;
 
 impl Swarm {
@@ -18,7 +18,7 @@ impl Swarm {
         let own = rng.pick(&self.own);
         match kind {
             Kind::UnmapOwn => {
-                let purpose = rng.pick(&[For::Call, For::Reclaim]);
+                let purpose = rng.pick(&[BatchPurpose::Call, BatchPurpose::Reclaim]);
                 into.push(EngineOp::UnmapOwn { own, purpose });
                 if rng.one_in(3) {
                     into.push(EngineOp::MapOwn { own });

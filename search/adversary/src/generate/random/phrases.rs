@@ -3,7 +3,9 @@
 
 use super::engine::{Swarm, allow};
 use super::kinds::Kind;
-use crate::generated::program::{EngineOp, FILES, FLAGS, For, HUGE, ReportMode, Right, WINDOW};
+use crate::generated::program::{
+    BatchPurpose, EngineOp, FILES, FLAGS, HUGE, ReportMode, Right, WINDOW,
+};
 use crate::schedule::Rng;
 
 /// The subject of a phrase, and its destination.
@@ -103,7 +105,7 @@ impl Phrase<'_> {
     }
 
     /// Opens the batch.
-    fn open(&mut self, purpose: For) {
+    fn open(&mut self, purpose: BatchPurpose) {
         let batch = self.batch;
         self.put(EngineOp::Open { batch, purpose });
     }
@@ -142,7 +144,7 @@ impl Phrase<'_> {
     fn break_block(&mut self, rng: &mut Rng) {
         let (page, pages) = (self.page & !1, 1 + rng.below(2));
         let report = rng.pick(&[ReportMode::Each, ReportMode::Each, ReportMode::Range]);
-        self.open(rng.pick(&[For::Call, For::Reclaim]));
+        self.open(rng.pick(&[BatchPurpose::Call, BatchPurpose::Reclaim]));
         self.put(EngineOp::Unmap {
             batch: self.batch,
             space: self.space,
@@ -157,9 +159,13 @@ impl Phrase<'_> {
     fn change(&mut self, kind: Kind, rng: &mut Rng) {
         let mixed = kind == Kind::Mixed;
         self.open(match kind {
-            Kind::Reclaim => For::Reclaim,
-            Kind::Mixed => rng.pick(&[For::Call, For::Reclaim, For::Migration]),
-            _ => For::Call,
+            Kind::Reclaim => BatchPurpose::Reclaim,
+            Kind::Mixed => rng.pick(&[
+                BatchPurpose::Call,
+                BatchPurpose::Reclaim,
+                BatchPurpose::Migration,
+            ]),
+            _ => BatchPurpose::Call,
         });
         for _ in 0..rng.few(if mixed { 4 } else { 2 }) {
             let protects = kind == Kind::Protect || mixed && rng.one_in(3);
@@ -171,7 +177,7 @@ impl Phrase<'_> {
     /// Unmaps a page in every space. The engine mustn't use the results of one page for another.
     fn sweep(&mut self, rng: &mut Rng) {
         let (batch, page) = (self.batch, self.page);
-        self.open(rng.pick(&[For::Call, For::Reclaim]));
+        self.open(rng.pick(&[BatchPurpose::Call, BatchPurpose::Reclaim]));
         self.put(EngineOp::Sweep { batch, page });
         for _ in 1..rng.few(3) {
             let page = self.swarm.page(rng);
@@ -181,7 +187,7 @@ impl Phrase<'_> {
     }
 
     fn unlink(&mut self, rng: &mut Rng) {
-        self.open(For::Call);
+        self.open(BatchPurpose::Call);
         if rng.one_in(3) {
             self.take_away(false, rng);
         }
@@ -205,7 +211,7 @@ impl Phrase<'_> {
             0 => self.put(allow(space, page)),
             1 => {
                 let (page, pages) = self.swarm.range(rng);
-                self.open(For::Call);
+                self.open(BatchPurpose::Call);
                 self.put(EngineOp::Protect {
                     batch: self.batch,
                     space,
@@ -268,7 +274,7 @@ impl Phrase<'_> {
         }
         if rng.one_in(2) {
             self.space = space;
-            self.open(For::Call);
+            self.open(BatchPurpose::Call);
             match rng.one_in(3) {
                 true => self.take_away(false, rng),
                 false => self.free_table(),
@@ -317,7 +323,7 @@ impl Phrase<'_> {
         let space = self.space;
         self.put(EngineOp::Lazy);
         if rng.below(3) > 0 {
-            self.open(For::Call);
+            self.open(BatchPurpose::Call);
             self.free_table();
             self.finish();
         }
@@ -331,7 +337,7 @@ impl Phrase<'_> {
     /// Flushes with interrupts off, like a kernel that flushes under a lock that interrupt handlers take.
     fn flush_masked(&mut self, rng: &mut Rng) {
         self.put(EngineOp::Mask { on: true });
-        self.open(For::Call);
+        self.open(BatchPurpose::Call);
         self.take_away(false, rng);
         self.finish();
         self.put(EngineOp::Mask { on: false });
@@ -340,7 +346,7 @@ impl Phrase<'_> {
     /// Starts a flush without waiting for it.
     fn start(&mut self, rng: &mut Rng) {
         let batch = self.batch;
-        self.open(rng.pick(&[For::Call, For::Reclaim]));
+        self.open(rng.pick(&[BatchPurpose::Call, BatchPurpose::Reclaim]));
         for _ in 0..rng.few(2) {
             let protects = rng.one_in(4);
             self.take_away(protects, rng);
@@ -352,7 +358,12 @@ impl Phrase<'_> {
     fn share(&mut self, rng: &mut Rng) {
         self.batch = 0;
         if rng.below(3) > 0 {
-            self.open(rng.pick(&[For::Call, For::Reclaim, For::Reclaim, For::Migration]));
+            self.open(rng.pick(&[
+                BatchPurpose::Call,
+                BatchPurpose::Reclaim,
+                BatchPurpose::Reclaim,
+                BatchPurpose::Migration,
+            ]));
             let (batch, page) = (self.batch, self.page);
             match self.swarm.crowded {
                 true => self.put(EngineOp::Sweep { batch, page }),

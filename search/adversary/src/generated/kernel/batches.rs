@@ -4,7 +4,7 @@ use super::state::{FrameGuard, Kernel, OwnedFrame, SmallBatch, bit, peek, set};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{
-    BATCHES, CpuProgram, EngineOp, For, HUGE, PAGES, ReportMode, Right, WINDOW,
+    BATCHES, BatchPurpose, CpuProgram, EngineOp, HUGE, PAGES, ReportMode, Right, WINDOW,
 };
 use crate::oracle::Moment;
 use crate::tables;
@@ -16,17 +16,17 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Returns the purpose of a batch, for the engine.
-pub(super) fn purpose_of(batch: For) -> Purpose {
+pub(super) fn purpose_of(batch: BatchPurpose) -> Purpose {
     match batch {
-        For::Call => Purpose::Call,
-        For::Reclaim => Purpose::Reclaim,
-        For::Migration => Purpose::Migration,
+        BatchPurpose::Call => Purpose::Call,
+        BatchPurpose::Reclaim => Purpose::Reclaim,
+        BatchPurpose::Migration => Purpose::Migration,
     }
 }
 
 /// A range that a call has changed.
 #[derive(Clone, Copy, Debug)]
-struct Changed {
+struct ChangedRange {
     slot: usize,
     range: PageRange,
     /// The right that was removed; `None` for all rights.
@@ -73,7 +73,7 @@ pub(super) struct OpenBatch<'k, 'm> {
     purpose: Purpose,
     /// When the first call that it serves began.
     began: Moment,
-    changed: [Option<Changed>; KEPT],
+    changed: [Option<ChangedRange>; KEPT],
     captures: [Option<Capture>; KEPT],
     /// The spaces in which it found entries that another CPU had changed, as bits.
     unflushed: u16,
@@ -84,7 +84,7 @@ impl OpenBatch<'_, '_> {
         self.changed[KEPT - 1].is_none() && self.captures[KEPT - 1].is_none()
     }
 
-    fn remember(&mut self, changed: Changed) {
+    fn remember(&mut self, changed: ChangedRange) {
         if self.purpose == Purpose::Call
             && let Some(place) = self.changed.iter_mut().find(|place| place.is_none())
         {
@@ -159,7 +159,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         });
     }
 
-    pub(super) fn open(&self, batch: u8, purpose: For) {
+    pub(super) fn open(&self, batch: u8, purpose: BatchPurpose) {
         self.with(batch, purpose as u64, |place| {
             if place.as_ref().is_some_and(|open| !open.batch.is_empty()) {
                 return;
@@ -255,7 +255,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         if found_empty || end > HUGE || !any {
             open.unflushed |= 1 << slot;
         }
-        open.remember(Changed {
+        open.remember(ChangedRange {
             slot,
             range,
             right: None,
@@ -327,7 +327,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         if flushes_pending {
             open.unflushed |= 1 << slot;
         }
-        open.remember(Changed {
+        open.remember(ChangedRange {
             slot,
             range,
             right: Some(takes.right),
@@ -385,7 +385,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
             kernel.unlock(slot);
         }
         for changed in std::mem::take(&mut open.changed).into_iter().flatten() {
-            let Changed { slot, range, right } = changed;
+            let ChangedRange { slot, range, right } = changed;
             kernel.returned(slot, range, open.began, right);
         }
     }

@@ -7,7 +7,7 @@ use crate::action::MAX_CPUS;
 use crate::context;
 use crate::coverage::MachineEvent;
 use crate::generated::program::{PAGES, WINDOW};
-use crate::machine::Accessed;
+use crate::machine::AccessOutcome;
 use crate::op::{AccessKind, Op};
 use crate::tables;
 use quell::{Frame, Hardware, Word};
@@ -171,7 +171,7 @@ impl Kernel<'_> {
             }
             accessed
         });
-        if let Accessed::Value {
+        if let AccessOutcome::Value {
             held,
             stale: Some(frame),
         } = accessed

@@ -27,7 +27,7 @@ pub fn be(cpu: usize) {
 }
 
 #[derive(Clone, Copy)]
-struct Cached {
+struct CachedTranslation {
     entry: Entry,
     level: Level,
 }
@@ -35,7 +35,7 @@ struct Cached {
 #[derive(Default)]
 pub struct Cpu {
     root: Option<(Frame, Tag)>,
-    tlb: HashMap<(Tag, Page), Cached>,
+    tlb: HashMap<(Tag, Page), CachedTranslation>,
 }
 
 pub struct TestMachine {
@@ -99,7 +99,7 @@ impl TestMachine {
         *self.at_copy.lock().unwrap() = Some(Box::new(hook));
     }
 
-    /// Runs the hook after this many more turns of waiting loops, in the last of them.
+    /// Runs the hook in the last of this many turns of waiting loops.
     pub fn after_turns(&self, turns: u64, hook: impl FnOnce() + Send + 'static) {
         let when = self.turns.load(SeqCst) + turns;
         *self.at_turn.lock().unwrap() = Some((when, Box::new(hook)));
@@ -160,7 +160,7 @@ impl TestMachine {
         let cached = match usable {
             Some(cached) => cached,
             None => {
-                let base = |cached: &Cached| Page(page.0 & !(cached.level.pages() - 1));
+                let base = |cached: &CachedTranslation| Page(page.0 & !(cached.level.pages() - 1));
                 if let Some(old) = hit {
                     cpu.tlb.remove(&(tag, base(&old)));
                 }
@@ -177,7 +177,7 @@ impl TestMachine {
         })
     }
 
-    fn walk(&self, root: Frame, page: Page, store: bool) -> Option<Cached> {
+    fn walk(&self, root: Frame, page: Page, store: bool) -> Option<CachedTranslation> {
         let (mut table, mut level) = (root, Level::ROOT);
         loop {
             let word = &self.page(table)[level.index(page)];
@@ -206,7 +206,7 @@ impl TestMachine {
             };
             let raw = self.encode(new, level);
             if raw == held || word.compare_exchange(held, raw, SeqCst, SeqCst).is_ok() {
-                return Some(Cached { entry: new, level });
+                return Some(CachedTranslation { entry: new, level });
             }
         }
     }

@@ -8,7 +8,7 @@ use quell_vm::contract::Clause;
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
 
 impl<U: User> Stress<'_, U> {
-    /// Checks a page of this CPU's own region; memory that it never wrote must be zero.
+    /// Checks a page of this CPU's own region. Memory that it never wrote must be zero.
     pub fn check_own(&mut self, chunk: u64, page: u64, beside: u64) -> Outcome {
         let state = self.chunks[chunk as usize];
         let address = Self::own_at(self.me, state.half, chunk, page);
@@ -139,7 +139,7 @@ impl<U: User> Stress<'_, U> {
         }
     }
 
-    /// Checks that a copy of the process sees this CPU's words, and that its stores stay its own.
+    /// Checks that a process's copy sees this CPU's words, and keeps its own stores.
     pub fn fork(&mut self) -> Outcome {
         let (page, chunk, own) = (self.choose(SHARED), self.choose(CHUNKS), self.choose(CHUNK));
         let child = match self.user.call(Call::Fork) {

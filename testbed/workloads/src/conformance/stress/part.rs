@@ -88,7 +88,7 @@ impl<U: User> Stress<'_, U> {
         choice
     }
 
-    /// Retries an access: under memory pressure it may fail while others hold memory that could be freed.
+    /// Retries an access, which may fail while other CPUs hold memory that could be freed.
     pub fn retry<T>(&self, what: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
         for _ in 0..RETRIES {
             match what() {

@@ -45,20 +45,20 @@ pub enum Kind {
     Child,
 }
 
-/// Returns the value of the `count`th store to a place: the count above, a checksum of it below.
+/// Returns the value of the `count`th store to a place: the count above its checksum.
 pub fn value(kind: Kind, cpu: usize, page: u64, count: u64) -> u64 {
     let checksum = FxBuildHasher.hash_one((kind as u8, cpu, page, count));
     count << 24 | checksum & 0xff_ffff
 }
 
-/// Returns the number of writes to the place when this value was stored; `None` if no such store was ever made. Memory
+/// Returns the place's number of writes when this value was stored. Returns `None` if no such store was made. Memory
 /// that was never written is zero.
 pub fn count_of(kind: Kind, cpu: usize, page: u64, held: u64) -> Option<u64> {
     let count = held >> 24;
     (held == 0 || value(kind, cpu, page, count) == held).then_some(count)
 }
 
-/// Returns an address for a non-maskable interrupt to read, and a check of the value there. `choice` is any number.
+/// Returns an address for a non-maskable interrupt to read, and the value's check. `choice` is any number.
 ///
 /// The interrupt handler doesn't know its CPU's current process. So in guests and in child processes, too, the word at
 /// that address contains a value that its CPU stored in that process.

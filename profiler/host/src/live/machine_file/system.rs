@@ -32,15 +32,15 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
 }
 
 /// Returns the system's description of itself.
-pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
-    let mut told = HostFigures(Vec::new());
-    told.processor(host, processor);
-    told.caches(host.cpus[0]);
-    told.memory();
+pub fn figures(host: &Host, processor: &Processor) -> Vec<Figure> {
+    let mut figures = HostFigures(Vec::new());
+    figures.processor(host, processor);
+    figures.caches(host.cpus[0]);
+    figures.memory();
     if host.arch == "x86_64" {
-        told.translation(host);
+        figures.translation(host);
     }
-    told.0
+    figures.0
 }
 
 /// The directory that describes caches and topology.
@@ -118,7 +118,7 @@ impl HostFigures {
             let source = "/proc/meminfo: MemTotal, shared evenly among the nodes";
             self.add(P::NodeSize, each, "KB", source);
         }
-        let why = "slow memory is not told apart from ordinary memory";
+        let why = "slow memory is not distinguished from ordinary memory";
         self.assume(P::SlowNodes, 0, "1", why);
     }
 

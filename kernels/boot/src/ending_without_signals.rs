@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 pub struct EmulatorRecord;
 
 /// Returns the signal that ends this process: none on such hosts.
-pub fn told_to_end() -> Option<i32> {
+pub fn end_requested() -> Option<i32> {
     None
 }
 
