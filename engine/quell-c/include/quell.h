@@ -173,7 +173,7 @@ typedef _Bool quell_bool;
 /// Bytes of a `struct quell_stamp`.
 #define QUELL_STAMP_SIZE 8
 
-/// The alignment of the types that CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
+/// The alignment of shared types, a cache line: engine, CPU, slot, ledger entry and space.
 #define QUELL_LINE_ALIGN 64
 
 /// The alignment of the other types: batch, deferred flush, stamp and plan.
@@ -570,7 +570,7 @@ struct QUELL_ALIGNED(64) quell_slot {
     quell_u8 opaque[QUELL_SLOT_SIZE];
 };
 
-/// The engine's memory for one batch's deferred flush (S3).
+/// The engine's memory for one batch's deferred flush.
 ///
 /// Pass an array of them to quell_engine_new, which initialises it.
 struct QUELL_ALIGNED(64) quell_ledger_entry {
@@ -654,11 +654,11 @@ struct quell_setup {
     struct quell_slot *slots;
     /// The number of slots that each CPU gets from `slots`. If 0, each CPU has eight built in.
     quell_size slots_per_cpu;
-    /// Memory for the ledger of deferred flushes (S3), which the engine keeps. NULL if `ledger_entries` is 0.
+    /// Memory for the ledger of deferred flushes, which the engine keeps. NULL if `ledger_entries` is 0.
     struct quell_ledger_entry *ledger;
     /// The number of ledger entries. It limits the number of batches whose flushes are deferred at once.
     ///
-    /// 64 are plenty; 0 switches S3 off.
+    /// 64 are plenty; 0 switches lazy unmap off.
     quell_size ledger_entries;
     /// The kernel's optional functions, which quell copies. NULL means none.
     const struct quell_hooks *hooks;
@@ -702,7 +702,7 @@ struct QUELL_ALIGNED(8) quell_stamp {
     quell_u8 opaque[QUELL_STAMP_SIZE];
 };
 
-/// A machine's rules for TLBs: the entries that they may keep and the changes that are forbidden.
+/// A machine's TLB rules: the entries that it may keep, and the forbidden changes.
 ///
 /// Every field except the last is 0 or 1.
 struct quell_tlb_rules {
@@ -737,7 +737,7 @@ struct quell_need {
     /// The entries to flush: leaf entries alone, or also walker caches and everything below the entry.
     ///
     /// It's QUELL_SCOPE_TABLES if `break_first` is set, or if the memory type or the encryption changes. The initiator
-    /// of such a flush waits until every target has flushed, even with remote flush (S4).
+    /// of such a flush waits until every target has flushed, even with remote flush.
     enum quell_scope scope;
     /// Whether to flush under every tag, because the old or the new entry is global. Valid only for a flush.
     quell_bool every_tag;
@@ -776,7 +776,7 @@ struct quell_check {
 extern "C" {
 #endif // __cplusplus
 
-/// Returns the meaning of a status: one line without a newline, ended with a zero byte.
+/// Returns a status in words: one line without a newline, ended by a zero byte.
 ///
 /// The text is valid for ever. For a number that isn't a status, the text explains that.
 ///
@@ -788,7 +788,7 @@ const char *quell_status_text(enum quell_status status);
 /// No other CPU has this number at the same time.
 extern quell_u32 quell_hw_this_cpu(void);
 
-/// Executes a full barrier that also makes table stores visible to the walkers of all CPUs.
+/// Executes a full barrier that also shows table stores to the walkers of all CPUs.
 ///
 /// It covers this CPU's own stores. It also covers stores of other CPUs that this CPU has observed: it took the
 /// lock under which they were made, for example. On x86 it's `mfence`, on Arm `dsb ish`.
@@ -812,7 +812,7 @@ extern void quell_hw_invalidate(const struct quell_invalidate *what);
 /// neither this function nor quell_hw_broadcast_complete.
 extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
 
-/// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`).
+/// Waits until this CPU's broadcasts are complete on every CPU (`dsb ish`, `tlbsync`).
 ///
 /// quell calls it only if `quell_features.broadcast` is set.
 extern void quell_hw_broadcast_complete(void);
@@ -825,7 +825,7 @@ extern void quell_hw_load_root(quell_u64 root,
                                quell_u16 tag,
                                quell_bool keep);
 
-/// Leaves every user root: until the next quell_hw_load_root, this CPU uses and fills no user translation.
+/// Leaves every user root. Until the next quell_hw_load_root, this CPU uses and fills no user translation.
 ///
 /// For example, it loads the kernel's own root on x86, or a reserved table on Arm. It also drops entries under the
 /// tag of the root that it loads, except global ones. Interrupts are masked.
@@ -1039,7 +1039,7 @@ quell_bool quell_resume(struct quell_engine *engine,
 /// Context: on the CPU itself, interrupts masked. Does not wait.
 enum quell_status quell_enter_user(struct quell_engine *engine);
 
-/// Notes that this CPU has entered the kernel, and flushes kernel mappings that changed while it ran the program.
+/// Notes that this CPU entered the kernel. Flushes kernel mappings that changed while it ran the program.
 ///
 /// Every interrupt, exception, system call and NMI that may interrupt a program calls it first. If the CPU hasn't
 /// called quell_enter_user since the last call, the call costs a few loads.
@@ -1049,9 +1049,9 @@ enum quell_status quell_enter_user(struct quell_engine *engine);
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-/// Waits until every online CPU has made the flushes that were requested of it before the call.
+/// Waits until every online CPU has made the flushes requested before this call.
 ///
-/// With remote flush (S4), an initiator may have waited only for receipts: a target has taken the request but may not
+/// With remote flush, an initiator may have waited only for receipts: a target has taken the request but may not
 /// have flushed yet. The call interrupts no CPU.
 ///
 /// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
@@ -1303,10 +1303,9 @@ enum quell_status quell_batch_hold(struct quell_batch *batch,
 
 /// Notifies the batch that the caller dropped the lock under which it reported changes.
 ///
-/// It matters only if batching (S0) is off. The batch then flushes these changes, unless its purpose is
-/// QUELL_PURPOSE_CALL or its flush may be deferred. The frames stay in its array. So with S0 off, a kernel that calls
-/// this function after each change flushes each change separately. A kernel that never calls it flushes when the batch
-/// is finished.
+/// It matters only if batching is off. The batch then flushes these changes, unless its purpose is QUELL_PURPOSE_CALL
+/// or its flush may be deferred. The frames stay in its array. So with batching off, a kernel that calls this function
+/// after each change flushes each change separately. A kernel that never calls it flushes when the batch is finished.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1359,11 +1358,11 @@ enum quell_status quell_batch_start(struct quell_batch *batch,
 /// Context: any but an NMI. Does not wait for other CPUs.
 quell_bool quell_batch_poll(struct quell_batch *batch);
 
-/// Defers the batch's flush until the frames are reused (S3), or flushes now if that isn't possible.
+/// Defers the batch's flush until the frames are reused, or else flushes now.
 ///
 /// If it flushed, `*stamp` is zero. As with quell_batch_finish, the array then holds `*count` frames.
 ///
-/// It flushes now if S3 is off, if the ledger is full, or if the batch has
+/// It flushes now if lazy unmap is off, if the ledger is full, or if the batch has
 /// * an unlinked table,
 /// * mappings of both the kernel and a user space,
 /// * changes of more than QUELL_BATCH_SPACES spaces, or
@@ -1403,7 +1402,7 @@ enum quell_status quell_flush(struct quell_engine *engine,
                               const struct quell_range *range,
                               enum quell_scope scope);
 
-/// Flushes all of `space`, or waits for another task's flush of it that begins after this call.
+/// Flushes all of `space`, or waits for another task's flush that begins after this call.
 ///
 /// It flushes like quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have
 /// been freed. It saves time if several threads change one space at once and more than two CPUs have it loaded. `here`
@@ -1439,7 +1438,7 @@ enum quell_status quell_entry_of(enum quell_architecture architecture,
                                  quell_u32 c_bit,
                                  struct quell_entry *entry);
 
-/// Finds the least flush that a change of one word of a table, from `old` to `new`, needs.
+/// Finds the least flush for a change of one table word from `old` to `new`.
 ///
 /// `old` is the value that the change replaced, not one that was read earlier. Use an exchange instruction where
 /// hardware sets bits in the word. Accessed bits may become inexact: clearing one needs no flush, for example.
@@ -1488,7 +1487,7 @@ enum quell_status quell_deferred_flush_defer(struct quell_deferred_flush *deferr
 /// Context: under the lock of quell_deferred_flush_begin.
 enum quell_status quell_deferred_flush_flushed(struct quell_deferred_flush *deferred_flush);
 
-/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before.
+/// Takes a frame back for its page, to be mapped read-only at the same places.
 ///
 /// No flush is needed. Returns false if the frame was reused first, if a pointer is refused, or on a CPU that the
 /// engine doesn't have. Then the frame no longer belongs to the page.
@@ -1504,7 +1503,7 @@ QUELL_MUST_USE
 quell_bool quell_reinstate(struct quell_engine *engine,
                      struct quell_deferred_flush *deferred_flush);
 
-/// Makes the frame's deferred flush, if it's still outstanding, and takes the frame for a new owner.
+/// Makes the frame's deferred flush if still outstanding. Takes the frame for a new owner.
 ///
 /// Returns whether the caller now owns the frame. Returns false if the frame was reinstated or never had a deferred
 /// flush. Also returns false if a pointer is refused, or on a CPU that the engine doesn't have.
@@ -1522,12 +1521,16 @@ quell_bool quell_flush_before_reuse(struct quell_engine *engine,
 quell_bool quell_is_flushed(const struct quell_engine *engine,
                       const struct quell_deferred_flush *deferred_flush);
 
-/// Makes the frame's deferred flush, so that its entries and its page-cache slot may be filled again.
+/// Makes the frame's deferred flush, so that its entries and page-cache slot may be refilled.
 ///
-/// Call it before you rewrite an entry of `space` whose marker names the frame. (The marker is the value that the
-/// kernel left when it cleared the entry lazily.) Also call it before you fill a page-cache slot that held the frame.
-/// It costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that name the
-/// frame.
+/// Call it before you overwrite a marker in a table of `space`: a non-present entry that names the frame. If the
+/// frame's batch has not ended yet, the call flushes `space` like quell_flush_pending.
+///
+/// Call it also before you fill a page-cache slot that held the frame. Hold the slot's lock: then the batch has ended,
+/// and any space will do as `space`.
+///
+/// It costs one load when no flush is deferred. After quell_reinstate it flushes nothing, although other markers may
+/// still name the frame.
 ///
 /// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1679,7 +1682,7 @@ extern quell_u32 quell_bench_cpus(void);
 /// The suite never returns them.
 extern quell_u64 quell_bench_take_frames(quell_u64 frames);
 
-/// Makes a root table that maps the kernel but no page of the suite, and returns its frame.
+/// Makes a root table that maps only the kernel, not the suite's pages. Returns its frame.
 extern quell_u64 quell_bench_new_root(void);
 
 /// Writes the entry of a base page and makes missing tables above it. Invalidates nothing.
@@ -1738,7 +1741,7 @@ enum quell_status quell_conformance_new(struct quell_engine *engine,
 QUELL_MUST_USE
 enum quell_status quell_conformance_run(struct quell_space *loaded);
 
-/// Turns a mutant of the engine on from now on, so that a test can show that it detects the mistake.
+/// Turns on a mutant of the engine, so that a test can detect the mistake.
 ///
 /// `quell explore --list` lists the names. Returns QUELL_STATUS_UNSUPPORTED if the library wasn't built with mutants,
 /// and QUELL_STATUS_VALUE if there is no mutant of this name.
@@ -1764,7 +1767,7 @@ static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 byt
 /// If the range follows the last reported one, the call costs about five instructions.
 ///
 /// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
-/// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
+/// broadcast and batching is off, it executes the barrier for the broadcasts of its own CPU.
 QUELL_MUST_USE
 static inline enum quell_status quell_batch_changed(struct quell_batch *batch, struct quell_space *space,
                                                     struct quell_range range, enum quell_scope scope)

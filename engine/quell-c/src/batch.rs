@@ -1,4 +1,4 @@
-//! Collects changed entries and their frames in a batch, flushes once, and returns the frames (S0).
+//! Collects changed entries and their frames in a batch, flushes once, and returns the frames.
 //!
 //! The caller provides an array for the frames, which the batch uses until it's finished. In Rust an iterator returns
 //! the flushed frames; in C the caller reads them from the array.
@@ -246,10 +246,9 @@ pub unsafe extern "C" fn quell_batch_hold(
 
 /// Notifies the batch that the caller dropped the lock under which it reported changes.
 ///
-/// It matters only if batching (S0) is off. The batch then flushes these changes, unless its purpose is
-/// QUELL_PURPOSE_CALL or its flush may be deferred. The frames stay in its array. So with S0 off, a kernel that calls
-/// this function after each change flushes each change separately. A kernel that never calls it flushes when the batch
-/// is finished.
+/// It matters only if batching is off. The batch then flushes these changes, unless its purpose is QUELL_PURPOSE_CALL
+/// or its flush may be deferred. The frames stay in its array. So with batching off, a kernel that calls this function
+/// after each change flushes each change separately. A kernel that never calls it flushes when the batch is finished.
 ///
 /// Context: interrupts on or off. May wait.
 #[unsafe(no_mangle)]
@@ -374,11 +373,11 @@ unsafe fn tell(count: *mut usize, frames: usize) {
     }
 }
 
-/// Defers the batch's flush until the frames are reused (S3), or else flushes now.
+/// Defers the batch's flush until the frames are reused, or else flushes now.
 ///
 /// If it flushed, `*stamp` is zero. As with quell_batch_finish, the array then holds `*count` frames.
 ///
-/// It flushes now if S3 is off, if the ledger is full, or if the batch has
+/// It flushes now if lazy unmap is off, if the ledger is full, or if the batch has
 /// * an unlinked table,
 /// * mappings of both the kernel and a user space,
 /// * changes of more than QUELL_BATCH_SPACES spaces, or

@@ -153,7 +153,7 @@ pub struct quell_need {
     /// The entries to flush: leaf entries alone, or also walker caches and everything below the entry.
     ///
     /// It's QUELL_SCOPE_TABLES if `break_first` is set, or if the memory type or the encryption changes. The initiator
-    /// of such a flush waits until every target has flushed, even with remote flush (S4).
+    /// of such a flush waits until every target has flushed, even with remote flush.
     pub scope: quell_scope,
     /// Whether to flush under every tag, because the old or the new entry is global. Valid only for a flush.
     pub every_tag: bool,

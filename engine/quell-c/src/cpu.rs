@@ -245,7 +245,7 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 
 /// Waits until every online CPU has made the flushes requested before this call.
 ///
-/// With remote flush (S4), an initiator may have waited only for receipts: a target has taken the request but may not
+/// With remote flush, an initiator may have waited only for receipts: a target has taken the request but may not
 /// have flushed yet. The call interrupts no CPU.
 ///
 /// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.

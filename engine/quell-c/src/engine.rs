@@ -96,11 +96,11 @@ pub struct quell_setup {
     pub slots: *mut quell_slot,
     /// The number of slots that each CPU gets from `slots`. If 0, each CPU has eight built in.
     pub slots_per_cpu: usize,
-    /// Memory for the ledger of deferred flushes (S3), which the engine keeps. NULL if `ledger_entries` is 0.
+    /// Memory for the ledger of deferred flushes, which the engine keeps. NULL if `ledger_entries` is 0.
     pub ledger: *mut quell_ledger_entry,
     /// The number of ledger entries. It limits the number of batches whose flushes are deferred at once.
     ///
-    /// 64 are plenty; 0 switches S3 off.
+    /// 64 are plenty; 0 switches lazy unmap off.
     pub ledger_entries: usize,
     /// The kernel's optional functions, which quell copies. NULL means none.
     pub hooks: *const quell_hooks,

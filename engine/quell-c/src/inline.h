@@ -16,7 +16,7 @@ static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 byt
 /// If the range follows the last reported one, the call costs about five instructions.
 ///
 /// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
-/// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
+/// broadcast and batching is off, it executes the barrier for the broadcasts of its own CPU.
 QUELL_MUST_USE
 static inline enum quell_status quell_batch_changed(struct quell_batch *batch, struct quell_space *space,
                                                     struct quell_range range, enum quell_scope scope)

@@ -1,4 +1,4 @@
-//! Defers flushes until a frame is reused (S3), and makes them when other code relies on a cleared entry.
+//! Defers flushes until a frame is reused, and makes them when other code relies on a cleared entry.
 
 use crate::place::{deferred_flush, space, stamp};
 use crate::place::{

@@ -74,7 +74,7 @@ pub struct quell_slot {
     opaque: [u8; QUELL_SLOT_SIZE],
 }
 
-/// The engine's memory for one batch's deferred flush (S3).
+/// The engine's memory for one batch's deferred flush.
 ///
 /// Pass an array of them to quell_engine_new, which initialises it.
 #[repr(C, align(64))]

@@ -1,4 +1,4 @@
-//! Zeroes memory by extents, runs of adjacent frames (S1).
+//! Zeroes memory by extents, runs of adjacent frames.
 //!
 //! This small part of the interface also works without an engine. `quell_arch` has the instructions, and `quell_zero`
 //! chooses the order.

@@ -1,4 +1,4 @@
-//! System-wide tags (S2): Arm ASIDs, and x86 PCIDs if invalidations are broadcast.
+//! System-wide tags: Arm ASIDs, and x86 PCIDs if invalidations are broadcast.
 //!
 //! A broadcast names a tag, so a tag must name the same space on every CPU. We assign tags in ascending order. When
 //! they run out, a *rollover* begins a new *tag generation*: every CPU must flush all its entries before it loads a

@@ -2,9 +2,9 @@
 //!
 //! The steps are those of [`flush`](crate::flush), in the same order, and the same functions write every word that
 //! other CPUs see. But there are fewer instructions, because three things are known: there is one request, requests are
-//! inlined, and this CPU flushes while the others do (S4). We test for the common cases first. Often no other CPU has
-//! the space loaded. Otherwise every CPU that has it loaded usually gets a request and an interrupt. The request is
-//! usually a short range, and this CPU's next generation. Policies without S4, machines that broadcast and kernel
+//! inlined, and this CPU flushes while the others do. We test for the common cases first. Often no other CPU has the
+//! space loaded. Otherwise every CPU that has it loaded usually gets a request and an interrupt. The request is usually
+//! a short range, and this CPU's next generation. Policies without remote flush, machines that broadcast and kernel
 //! spaces use the general code.
 //!
 //! Tasks that flush all of one space at the same time may share these flushes: see [`coalesced`](crate::coalesced).

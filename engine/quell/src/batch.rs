@@ -1,4 +1,4 @@
-//! Batches (S0): changed entries that wait for their flush, and the frames that they mapped.
+//! Batches: changed entries that wait for their flush, and the frames that they mapped.
 //!
 //! A [`Batch`] owns the frames that were unmapped. [`Batch::finish`] returns them as [`Flushed`], the proof that no CPU
 //! uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as [`Deferred`].
@@ -44,7 +44,7 @@ use core::ops::Deref;
 /// let mut batch = engine.batch(Purpose::Reclaim);
 /// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
 /// batch.unlocked(); // the lock of the table was dropped
-/// assert!(machine.caches(Page(5))); // with S0, reclaim flushes only at the end
+/// assert!(machine.caches(Page(5))); // with batching, reclaim flushes only at the end
 /// batch.finish().for_each(drop);
 /// assert!(!machine.caches(Page(5)));
 /// ```
@@ -53,7 +53,7 @@ pub enum Purpose {
     /// The changes of one system call or fault: for example `munmap`, `mprotect` or `fork`. They're flushed once, at
     /// the end of the batch.
     Call,
-    /// Reclaim takes pages away. With [`Policy::batch`](crate::Policy) (S0) the flush ends with the batch. Otherwise
+    /// Reclaim takes pages away. With [`Policy::batch`](crate::Policy) the flush ends with the batch. Otherwise
     /// the batch flushes as soon as the kernel drops a lock ([`Batch::unlocked`]).
     Reclaim,
     /// Pages are about to move to other frames. The batch flushes as for [`Purpose::Reclaim`].
@@ -331,10 +331,10 @@ where
         self.frames.push(ManuallyDrop::into_inner(frame));
     }
 
-    /// Flushes the changes of reclaim or migration if [`Policy::batch`](crate::Policy) (S0) is off.
+    /// Flushes the changes of reclaim or migration if [`Policy::batch`](crate::Policy) is off.
     ///
-    /// Call it each time you drop a lock under which changes were reported. Without S0 such a batch then flushes once
-    /// for each lock, and with S0 once at its end. The frames stay in the batch. The call does nothing for
+    /// Call it each time you drop a lock under which changes were reported. Without batching such a batch then flushes
+    /// once for each lock, and with batching once at its end. The frames stay in the batch. The call does nothing for
     /// [`Purpose::Call`], or if the flush may be deferred. May wait for other CPUs.
     #[inline]
     pub fn unlocked(&mut self) {

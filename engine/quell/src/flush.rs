@@ -1,4 +1,4 @@
-//! The flush: the steps by which an initiator makes every CPU drop translations (S4).
+//! The flush: the steps by which an initiator makes every CPU drop translations.
 //!
 //! The file is long because all flushes take these steps, in this order. [`at_once`](crate::at_once) has a leaner
 //! version for a single range. The idea is [Nadav

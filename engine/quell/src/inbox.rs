@@ -38,7 +38,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// A CPU's own request, for its targets to read if it isn't inlined.
 ///
-/// We use it if inlining is off (S4), and for shared inboxes ([`shared_inbox`](crate::shared_inbox)).
+/// We use it if inlining is off, and for shared inboxes ([`shared_inbox`](crate::shared_inbox)).
 #[repr(C, align(64))]
 pub(crate) struct Outbox<W> {
     /// Set while targets of this CPU's flush may still read the words.

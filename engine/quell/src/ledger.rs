@@ -1,4 +1,4 @@
-//! The ledger of lazy unmap (S3): the flush clock and the deferred flushes.
+//! The ledger of lazy unmap: the flush clock and the deferred flushes.
 //!
 //! All words of the ledger are here; [`lazy`](crate::lazy) explains their use. A stamp, taken from the clock, names a
 //! deferred flush. Its *ledger entry*, one of a ring that the embedder provides, lists the CPUs that may hold the
@@ -174,7 +174,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         })
     }
 
-    /// Returns the time of the clock. Without S3 no flush is ever deferred, and the clock doesn't tick.
+    /// Returns the time of the clock. Without lazy unmap no flush is ever deferred, and the clock doesn't tick.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         if !H::MECHANISMS.lazy_unmap {

@@ -19,8 +19,8 @@
 //! # Deferred flushes
 //!
 //! A later observer that finds an entry already cleared reads three words of one line. They show whether a batch has
-//! yet to flush (S0), whether a change is pending that no batch counts ([`overflow`](crate::overflow)), and whether a
-//! stamp is deferred until reuse (S3). If all three are clear, every cleared entry of the space has been flushed.
+//! yet to flush, whether a change is pending that no batch counts ([`overflow`](crate::overflow)), and whether a
+//! stamp is deferred until reuse. If all three are clear, every cleared entry of the space has been flushed.
 //!
 //! # One word for both
 //!

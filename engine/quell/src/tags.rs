@@ -1,4 +1,4 @@
-//! Per-CPU tags (S2): x86 PCIDs, and RISC-V ASIDs if each hart has its own.
+//! Per-CPU tags: x86 PCIDs, and RISC-V ASIDs if each hart has its own.
 //!
 //! There are more address spaces than tags, so we lend tags. Each CPU has a few slots, one for each tag. A slot
 //! contains the id of its present space and the generation of that space that the CPU has caught up with. If a space
