@@ -6,7 +6,7 @@
 use quell::{Counter, Policy};
 use quell_adversary::generated::Program;
 use quell_adversary::generated::program::EngineOp::{self, *};
-use quell_adversary::generated::program::{CpuProgram, For, ReportMode, Shape};
+use quell_adversary::generated::program::{BatchPurpose, CpuProgram, ReportMode, Shape};
 use quell_adversary::replay::replay_code;
 use quell_adversary::{
     Budget, Case, Exploration, MachineKind, ReachGoal, Scenario, Session, explore,
@@ -21,11 +21,11 @@ fn calls(me: u8) -> Vec<Call> {
     let first = 2 * u64::from(me);
     let call = Open {
         batch,
-        purpose: For::Call,
+        purpose: BatchPurpose::Call,
     };
     let reclaim = Open {
         batch,
-        purpose: For::Reclaim,
+        purpose: BatchPurpose::Reclaim,
     };
     let unmap = |page: u64, pages: u64| Unmap {
         batch,
