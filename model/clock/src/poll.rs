@@ -44,6 +44,11 @@ impl WaitLoop {
     /// Records that the CPU loaded a line, which it held or had to fetch.
     #[inline]
     pub fn load(&mut self, line: u32, at: Time, took: Time, held: bool) {
+        let again = |load: &(u32, Time)| load.0 == line;
+        if !held && self.loads[..self.count].iter().any(again) {
+            // The line was written since this turn loaded it first, so the next turn may notice.
+            self.other = true;
+        }
         if self.count < LOADS {
             self.loads[self.count] = (line, at.wrapping_sub(self.since));
             self.count += 1;

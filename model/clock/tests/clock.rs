@@ -335,6 +335,39 @@ fn a_waiting_cpu_notices_a_write_between_two_reads_of_its_loop() {
 }
 
 #[test]
+fn a_waiting_cpu_notices_a_write_to_a_line_that_its_loop_reads_twice() {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(2);
+    for offset in 0..200 {
+        let (written, noticed) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+        run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
+            if user.cpu() == 1 {
+                user.compute(5000);
+                user.set_shared(1, 1);
+                user.compute(offset);
+                user.set_shared(0, 1);
+                written.set(toy.model.now());
+                return;
+            }
+            // The first write wakes this CPU. If the second comes between the two reads, only the next turn notices.
+            while user.shared(0) == 0 {
+                user.shared(1);
+                user.shared(0);
+                toy.model.relax();
+            }
+            noticed.set(toy.model.now());
+        })
+        .expect("runs");
+        let late = noticed.get().saturating_sub(written.get());
+        assert!(
+            late < 1000,
+            "{late} ns after a write that came {offset} ns after another"
+        );
+    }
+}
+
+#[test]
 fn a_panic_is_an_error_and_the_thread_can_run_again() {
     let file = haswell();
     let mut setup = Setup::new(&file);
