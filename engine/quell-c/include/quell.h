@@ -548,9 +548,9 @@ struct quell_features {
     quell_u32 broadcast;
     /// The number of target CPUs from which a flush shares cache lines among targets.
     ///
-    /// Such a flush writes and reads one line for every eight targets, instead of one for each. That costs some time if
+    /// Such a flush writes and reads one line for every 32 targets, instead of one for each. That costs some time if
     /// there are few targets. If this isn't 0, batches of one space that finish at the same time share a full flush,
-    /// provided that more than two CPUs have the space loaded. 0 means never; 32 suits most machines. The small library
+    /// provided that more than two CPUs have the space loaded. 0 means never; 8 suits most machines. The small library
     /// ignores the field.
     quell_u32 shares_lines_from;
 };
@@ -1049,7 +1049,7 @@ enum quell_status quell_enter_user(struct quell_engine *engine);
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-/// Waits until every online CPU has made the flushes requested before this call.
+/// Waits until every online CPU has made the flushes that ended before this call.
 ///
 /// With remote flush, an initiator may have waited only for receipts: a target has taken the request but may not
 /// have flushed yet. The call interrupts no CPU.

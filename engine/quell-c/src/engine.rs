@@ -58,9 +58,9 @@ pub struct quell_features {
     pub broadcast: u32,
     /// The number of target CPUs from which a flush shares cache lines among targets.
     ///
-    /// Such a flush writes and reads one line for every eight targets, instead of one for each. That costs some time if
+    /// Such a flush writes and reads one line for every 32 targets, instead of one for each. That costs some time if
     /// there are few targets. If this isn't 0, batches of one space that finish at the same time share a full flush,
-    /// provided that more than two CPUs have the space loaded. 0 means never; 32 suits most machines. The small library
+    /// provided that more than two CPUs have the space loaded. 0 means never; 8 suits most machines. The small library
     /// ignores the field.
     pub shares_lines_from: u32,
 }

@@ -11,13 +11,14 @@
 
 use crate::addr::PageRange;
 use crate::cpu::FlushReason;
-use crate::cpu_set::CpuSet;
+use crate::cpu_set::{CpuId, CpuSet};
 use crate::flush::{PostedRequest, Shootdown};
 use crate::flush_info::{EncodedRequest, FlushInfo, SimpleRequest};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, PostOutcome, WaitGoal};
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
 use crate::secondary::SecondaryMark;
+use crate::shared_inbox::{clusters, members};
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
@@ -202,13 +203,19 @@ impl<H: Hardware> Cpu<'_, H> {
         };
         // The initiator may hold the translation, too. [mutant SkipLocalFlush]
         if !self.flush_next(&lone) {
-            self.flush_mine_anyhow(space, generation, range, scope);
+            self.flush_anyhow(space, generation, range, scope);
         }
     }
 
-    /// Flushes this CPU's own entries if the request isn't its next generation.
+    /// Flushes this CPU's entries if the request isn't its next generation.
     #[cold]
-    fn flush_mine_anyhow(self, space: SpaceId, generation: u64, range: Option<u64>, scope: Scope) {
+    pub(crate) fn flush_anyhow(
+        self,
+        space: SpaceId,
+        generation: u64,
+        range: Option<u64>,
+        scope: Scope,
+    ) {
         let request = Request::of(range.map(unpack), scope);
         self.flush_here(&FlushInfo::of(space, generation, &request));
     }
@@ -228,16 +235,15 @@ impl<H: Hardware> Cpu<'_, H> {
         shootdown.targets.remove(me);
         shootdown.were_on = self.mask_for_shootdown();
         let laid = EncodedRequest::of(space.id(), generation, range.as_ref(), scope);
-        if self.shares_lines()
-            && shootdown.targets.len() >= self.hw.shares_lines_from()
-            // With several flushes at the same time, most would find the shared inboxes busy, and requests merge only
-            // in own inboxes. A full flush serves them all.
-            && (range.is_none() || space.flushes().pending <= 1)
-            // A flush that this one has preempted may still use the outbox.
-            && self.here.outbox.reserve()
-        {
-            let flush_mine = || self.flush_mine(space.id(), generation, range, scope);
-            return self.flush_sharing(&laid, scope, &mut shootdown, flush_mine);
+        if self.shares_lines() && shootdown.targets.len() >= self.shares_lines_from(space) {
+            let request = SimpleRequest {
+                space: space.id(),
+                first: generation,
+                last: generation,
+                range,
+                scope,
+            };
+            return self.flush_sharing(&request, &laid, &mut shootdown);
         }
         self.post_to_all(&laid, FlushReason::Flush(scope), &mut shootdown);
         self.interrupt(&shootdown);
@@ -248,65 +254,88 @@ impl<H: Hardware> Cpu<'_, H> {
         self.wait_inlined(&shootdown, scope, false);
     }
 
-    /// Flushes on many other CPUs through their shared inboxes, and on this CPU with `flush_mine`.
+    /// Returns the smallest number of targets for which a flush of the space uses shared inboxes.
+    fn shares_lines_from(self, space: &AddressSpace<H>) -> usize {
+        let from = self.hw.shares_lines_from();
+        // With several flushes at the same time, many would find the shared inboxes busy, and requests merge only in
+        // own inboxes.
+        if space.flushes().pending > 1 {
+            from.saturating_mul(16)
+        } else {
+            from
+        }
+    }
+
+    /// Flushes on many other CPUs through their shared inboxes, and on this CPU.
+    ///
+    /// Not inlined: flushes with few targets need less stack.
+    #[inline(never)]
     fn flush_sharing(
         self,
+        request: &SimpleRequest,
         laid: &EncodedRequest<'_>,
-        scope: Scope,
         shootdown: &mut Shootdown,
-        flush_mine: impl FnOnce(),
     ) {
-        self.here.outbox.lay_out(laid);
-        let shared = self.post_to_shared(laid, FlushReason::Flush(scope), shootdown);
+        let (scope, me) = (request.scope, self.id());
+        let shared = self.post_to_shared(request, laid, shootdown);
         self.interrupt(shootdown);
         let idle = shared.is_empty() && !shootdown.has_targets();
         self.count(Counter::SkippedNoTarget, idle.into());
-        flush_mine();
+        self.flush_mine(request.space, request.last, request.range, scope);
         self.let_interrupts_in(shootdown);
         self.wait_inlined(shootdown, scope, false);
-        let until = self.until(scope, false);
         self.count(Counter::Waited, shared.len() as u64);
-        let receipts = (until == WaitGoal::Received).then_some(shared.len());
-        self.count(Counter::WaitedReceipt, receipts.unwrap_or(0) as u64);
-        // [mutant SkipWait]
-        for target in shared.iter() {
-            let ack = self.shared_inbox(target).awaited(self.id(), until);
-            self.wait_for_shared(target, ack);
+        if self.until(scope, false) == WaitGoal::Received {
+            self.count(Counter::WaitedReceipt, shared.len() as u64);
         }
-        self.here.outbox.release();
+        // [mutant SkipWait]
+        for (first, targets) in clusters(&shared) {
+            let inbox = self.shared_inbox(first);
+            let mut turns = 0;
+            while inbox.is_busy_for(me) {
+                self.tell_of_long_wait(|| self.unanswered(first, targets), &mut turns);
+                self.wait_a_turn();
+            }
+        }
     }
 
-    /// Posts the request in this CPU's outbox to the targets that need it. Returns the targets whose shared inbox it
-    /// used.
+    /// Returns a target of the cluster's request that has yet to answer.
+    fn unanswered(self, first: CpuId, targets: u32) -> CpuId {
+        let cpus = members(first, targets);
+        let mut unanswered = cpus.filter(|&cpu| self.own_shared_inbox(self.cpu(cpu)).has_request());
+        unanswered.next().unwrap_or(first)
+    }
+
+    /// Posts a request to the targets that need it. Returns the targets whose shared inbox it used.
     ///
-    /// After the first busy shared inbox, we use the own inboxes of that target and of all later ones. If many CPUs
-    /// flush at the same time, most shared inboxes are busy, and requests merge only in own inboxes.
+    /// After the first busy shared inbox, we use the targets' own inboxes. If many CPUs flush at the same time, most
+    /// shared inboxes are busy, and requests merge only in own inboxes.
     fn post_to_shared(
         self,
+        request: &SimpleRequest,
         laid: &EncodedRequest<'_>,
-        concern: FlushReason,
         shootdown: &mut Shootdown,
     ) -> CpuSet {
         let posting = PostedRequest {
             post: Post::Inline(laid),
             marks: Marks::NONE,
-            concern,
+            concern: FlushReason::Flush(request.scope),
         };
+        let mut asked = shootdown.targets;
+        asked.retain(|target| self.must_ask(target, self.cpu(target), posting.concern));
         let mut shared = CpuSet::none();
-        let mut busy = false;
-        let asked = shootdown.targets;
-        shootdown.targets = CpuSet::none();
-        for target in asked.iter() {
-            let there = self.cpu(target);
-            if !self.must_ask(target, there, concern) {
-                continue;
+        for (first, wanted) in clusters(&asked) {
+            let posted = self.shared_inbox(first).post(self.id(), wanted, request);
+            if posted == 0 {
+                break;
             }
-            busy = busy || !self.shared_inbox(target).post(self.id());
-            if !busy {
-                shared.insert(target);
-                shootdown.interrupts.insert(target);
-                shootdown.sent += 1;
-            } else if let Some(posted) = self.post_asked(there, &posting) {
+            members(first, posted).for_each(|cpu| shared.insert(cpu));
+        }
+        shootdown.targets = CpuSet::none();
+        shootdown.interrupts = shared;
+        shootdown.sent = shared.len() as u64;
+        for target in asked.iter().filter(|&target| !shared.contains(target)) {
+            if let Some(posted) = self.post_asked(self.cpu(target), &posting) {
                 shootdown.ask(target, posted == PostOutcome::Interrupt);
             }
         }

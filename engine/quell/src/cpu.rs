@@ -10,6 +10,7 @@
 //! [`switch`](crate::switch).
 
 use crate::hardware::{Hardware, Scope, Tag};
+use crate::shared_inbox::SharedProgress;
 use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -137,7 +138,7 @@ struct Published<W> {
     all_flushed_at: W,
 }
 
-/// The state that only the CPU itself reads.
+/// The state that only the CPU itself writes, and mostly only it reads.
 #[repr(align(64))]
 struct Private<W> {
     /// The id of the loaded space, or [`NOTHING`], [`SWITCHING`] or [`OFFLINE`].
@@ -148,8 +149,7 @@ struct Private<W> {
     slot: W,
     /// The slot to take over next.
     victim: W,
-    /// A copy of the CPU's acknowledgement in its shared inbox.
-    shared_ack: W,
+    shared: SharedProgress<W>,
 }
 
 /// The state of one CPU.
@@ -173,7 +173,7 @@ impl<W: Word> CpuState<W> {
                 tag: W::new(0),
                 slot: W::new(0),
                 victim: W::new(0),
-                shared_ack: W::new(0),
+                shared: SharedProgress(W::new(0)),
             },
         }
     }
@@ -312,10 +312,10 @@ impl<W: Word> CpuState<W> {
         self.private.slot.load(Relaxed) as usize
     }
 
-    /// Returns the CPU's own copy of its acknowledgement in its shared inbox.
+    /// Returns the CPU's progress with the requests in its shared inbox.
     #[inline]
-    pub(crate) fn shared_ack(&self) -> &W {
-        &self.private.shared_ack
+    pub(crate) fn shared_progress(&self) -> &SharedProgress<W> {
+        &self.private.shared
     }
 
     /// Returns the next of the first `slots` slots to take over.
@@ -516,7 +516,7 @@ impl<W: Word> CpuState<W> {
             (&self.private.tag, "tag"),
             (&self.private.slot, "slot"),
             (&self.private.victim, "victim"),
-            (&self.private.shared_ack, "shared_ack"),
+            (&self.private.shared.0, "shared.progress"),
         ];
         let at = |word: &W| core::ptr::from_ref(word) as usize == address;
         let name = names.into_iter().find(|(word, _)| at(word));

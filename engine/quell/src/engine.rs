@@ -13,7 +13,7 @@ use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Mechanism, Policy, TagPolicy};
 use crate::request::RANGES;
-use crate::shared_inbox::{Group, OwnSharedInbox, SharedInbox};
+use crate::shared_inbox::{OwnSharedInbox, SharedInbox, cluster_of, group_of};
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Stats;
 use crate::word::Word;
@@ -258,9 +258,15 @@ impl<'m, H: Hardware> Engine<'m, H> {
         self.hw.shares_lines_from() != usize::MAX && self.flushes_at_once()
     }
 
+    /// Returns the shared inbox of a CPU's cluster.
     #[inline]
-    pub(crate) fn shared_inbox(&self, cpu: CpuId) -> SharedInbox<'m, H::Word> {
-        self.cpu(Group::<H::Word>::first(cpu)).group.inbox(cpu)
+    pub(crate) fn shared_inbox(&self, cpu: CpuId) -> &'m SharedInbox<H::Word> {
+        &self.cpu(cluster_of(cpu)).shared
+    }
+
+    /// Returns the inbox with the counter of this CPU's group. The CPU's state is `here`.
+    pub(crate) fn shared_group(&self, here: &PerCpu<'_, H>) -> &'m SharedInbox<H::Word> {
+        &self.cpu(group_of::<H::Word>(here.id())).shared
     }
 
     /// Returns the shared inbox of this CPU, whose state is `here`.
@@ -269,7 +275,12 @@ impl<'m, H: Hardware> Engine<'m, H> {
         &'e self,
         here: &'e PerCpu<'e, H>,
     ) -> OwnSharedInbox<'e, H::Word> {
-        OwnSharedInbox::new(self.shared_inbox(here.id()), here.state.shared_ack())
+        let cpu = here.id();
+        OwnSharedInbox {
+            inbox: self.shared_inbox(cpu),
+            progress: here.state.shared_progress(),
+            cpu,
+        }
     }
 
     /// Returns the state of a CPU, or `None` if there's no such CPU.

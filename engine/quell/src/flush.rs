@@ -541,16 +541,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Waits until the acknowledgement in `target`'s shared inbox reaches `ack`.
-    pub(crate) fn wait_for_shared(self, target: CpuId, ack: u64) {
-        let inbox = self.shared_inbox(target);
-        let mut turns = 0;
-        while !inbox.has_reached(ack) {
-            self.wait_a_turn_for(target, &mut turns);
-        }
-    }
-
-    /// Waits until every online CPU has made the flushes requested before this call.
+    /// Waits until every online CPU has made the flushes that ended before this call.
     ///
     /// With [`Policy::asynchronous`](crate::Policy) a flush may end when each target has acknowledged its request and
     /// not flushed yet. This call waits for the flush itself. It interrupts no CPU. May wait for other CPUs.
@@ -577,7 +568,11 @@ impl<H: Hardware> Cpu<'_, H> {
             }
             if cpu != me && self.shares_lines() {
                 // [mutant QuiesceForgetsShared]
-                self.wait_for_shared(cpu, self.shared_inbox(cpu).all_done());
+                let progress = self.cpu(cpu).state.shared_progress();
+                let (deferring, mut turns) = (progress.deferring(), 0);
+                while deferring.is_some() && progress.deferring() == deferring {
+                    self.wait_a_turn_for(cpu, &mut turns);
+                }
             }
         }
     }

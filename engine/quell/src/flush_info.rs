@@ -370,6 +370,57 @@ impl<W: Word> FlushWords<W> {
     }
 }
 
+/// A [`SimpleRequest`] of one generation, in shared words. All accesses are relaxed: see
+/// [`shared_inbox`](crate::shared_inbox).
+pub(crate) struct SimpleWords<W> {
+    space: W,
+    generation: W,
+    /// The packed range, if `meta` has no [`META_FULL`].
+    range: W,
+    meta: W,
+}
+
+impl<W: Word> SimpleWords<W> {
+    pub(crate) fn new() -> Self {
+        SimpleWords {
+            space: W::new(0),
+            generation: W::new(0),
+            range: W::new(0),
+            meta: W::new(0),
+        }
+    }
+
+    pub(crate) fn write(&self, request: &SimpleRequest) {
+        let kind = if request.range.is_some() {
+            1
+        } else {
+            META_FULL
+        };
+        self.space.store(request.space.0, Relaxed);
+        self.generation.store(request.last, Relaxed);
+        self.range.store(request.range.unwrap_or_default(), Relaxed);
+        self.meta.store(kind | tables(request.scope), Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> SimpleRequest {
+        let meta = self.meta.load(Relaxed);
+        let generation = self.generation.load(Relaxed);
+        SimpleRequest {
+            space: SpaceId(self.space.load(Relaxed)),
+            first: generation,
+            last: generation,
+            range: (meta & META_FULL == 0).then(|| self.range.load(Relaxed)),
+            scope: scope(meta),
+        }
+    }
+
+    pub(crate) fn has_word(&self, address: usize) -> bool {
+        let words = [&self.space, &self.generation, &self.range, &self.meta];
+        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
+        words.into_iter().any(at)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -236,10 +236,11 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Returns the smallest number of targets for which a flush uses shared cache lines.
     ///
-    /// With that many targets or more, the initiator writes and reads one cache line for every eight CPUs instead of
-    /// one for each CPU. A flush with few targets takes longer that way, because eight CPUs contend for a line. The
-    /// default is never. On a machine with many CPUs return for example 32, and the same number at each call. Only
-    /// flushes of one range or of a whole space use shared lines.
+    /// With that many targets or more, the initiator writes and reads one cache line for every 32 CPUs instead of one
+    /// for each CPU. A flush with few targets takes longer that way, because the targets count their answers. The
+    /// default is never. On a machine with many CPUs return for example 8, and the same number at each call. Only
+    /// flushes of one range or of a whole space use shared lines. If several batches of the space are pending, a flush
+    /// needs 16 times as many targets.
     ///
     /// With any value but the default, batches of one space that finish at the same time share a full flush. They do so
     /// only if more than two CPUs have the space loaded.

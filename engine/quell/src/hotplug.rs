@@ -97,7 +97,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
         cpu.inbox.close();
         if self.shares_lines() {
-            self.own_shared_inbox(cpu).close();
+            self.own_shared_inbox(cpu).close(self.shared_group(cpu));
         }
         // This CPU hasn't read the posted requests, so it can't know whether a started flush is among them. [mutant
         // StarterNotTold]

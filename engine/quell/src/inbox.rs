@@ -37,8 +37,6 @@ use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// A CPU's own request, for its targets to read if it isn't inlined.
-///
-/// We use it if inlining is off, and for shared inboxes ([`shared_inbox`](crate::shared_inbox)).
 #[repr(C, align(64))]
 pub(crate) struct Outbox<W> {
     /// Set while targets of this CPU's flush may still read the words.
@@ -70,16 +68,6 @@ impl<W: Word> Outbox<W> {
     /// Writes a request, which every target of the flush reads.
     pub(crate) fn lay_out(&self, laid: &EncodedRequest<'_>) {
         self.words.write(laid);
-    }
-
-    /// Reads the request into `taken` and returns it.
-    ///
-    /// Called by a target whose initiator waits until it has read the outbox.
-    pub(crate) fn read<'t>(&self, taken: &'t mut TakenRequest) -> FlushInfo<'t> {
-        match self.words.read(taken) {
-            RequestPlace::Here => taken.info(),
-            RequestPlace::InOutbox(_) => FlushInfo::EVERYTHING,
-        }
     }
 
     /// Releases the outbox. All targets have flushed, so none reads it any more.

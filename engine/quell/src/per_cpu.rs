@@ -10,8 +10,8 @@
 //! | [`CpuState`], published | its CPU, rarely; initiators that leave it a flush | initiators that choose targets |
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
 //! | [`Outbox`] | its CPU | the targets of its CPU, for requests that do not lie in their own inboxes |
-//! | [`Group`], requests | initiators | the CPUs of a group |
-//! | [`Group`], acknowledgements | the CPUs of a group | initiators that wait |
+//! | [`SharedInbox`], requests | initiators; the last target | the CPUs of a cluster; initiators that wait |
+//! | [`SharedInbox`], counts | the CPUs of a group | the same |
 //! | [`RunningTag`] | its CPU, and a CPU that takes a new tag | the same |
 //! | the CPU's place in sets | the code that makes the engine | its CPU, and a CPU that retires a space |
 
@@ -20,7 +20,7 @@ use crate::cpu::CpuState;
 use crate::cpu_set::{CpuBit, CpuId};
 use crate::hardware::{Hardware, PlaceOf};
 use crate::inbox::{Inbox, Outbox};
-use crate::shared_inbox::Group;
+use crate::shared_inbox::SharedInbox;
 use crate::stats::CpuStats;
 use crate::tags::Slot;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -48,8 +48,8 @@ pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,
     pub(crate) outbox: Outbox<H::Word>,
-    /// The shared inboxes of this CPU's group, if it's the first CPU of the group.
-    pub(crate) group: Group<H::Word>,
+    /// The shared inbox of this CPU's cluster, if it's the first CPU of the cluster.
+    pub(crate) shared: SharedInbox<H::Word>,
     pub(crate) running: RunningTag<H::Word>,
     pub(crate) stats: CpuStats,
     /// The first slots, even if the embedder lends others. So the first slot, the only one used without tags, is always
@@ -96,7 +96,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             inbox: Inbox::new(),
             state: CpuState::new(),
             outbox: Outbox::new(),
-            group: Group::new(),
+            shared: SharedInbox::new(),
             running: RunningTag::new(),
             stats: CpuStats::new(),
             own: core::array::from_fn(|_| Slot::new()),
@@ -141,7 +141,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             .word_name(address)
             .or_else(|| self.state.word_name(address))
             .or_else(|| self.outbox.word_name(address))
-            .or_else(|| self.group.word_name(address))
+            .or_else(|| self.shared.word_name(address))
             .or_else(|| self.running.word_name(address))
             .or_else(slots)
     }

@@ -11,7 +11,7 @@ use crate::cpu::{Activity, Loaded};
 use crate::cpu_set::CpuId;
 use crate::flush_info::{FlushInfo, SimpleRequest, TakenRequest};
 use crate::hardware::{Hardware, Invalidate, Scope};
-use crate::inbox::InboxState;
+use crate::inbox::{InboxState, WaitGoal};
 use crate::request::{Request, unpack};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
@@ -72,15 +72,25 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Carries out the request in this CPU's shared inbox, if any.
     fn serve_shared(self) {
         let inbox = self.own_shared_inbox(self.here);
-        if let Some(request) = inbox.pending() {
-            let mut taken = TakenRequest::new();
-            let info = self.cpu(request.sender).outbox.read(&mut taken);
-            // Read before the receipt: the initiator writes its outbox again once every target has sent one. [mutant
-            // SharedReceiptBeforeRead]
-            inbox.receive(&request);
-            // [mutants HandlerSkipsFlush, AckBeforeFlush]
-            self.flush_here(&info);
-            inbox.finish(&request);
+        let Some(pending) = inbox.pending() else {
+            return;
+        };
+        let group = self.shared_group(self.here);
+        let request = &pending.request;
+        let receipt = self.until(request.scope, false) == WaitGoal::Received;
+        if receipt {
+            // Record it first: an NMI handler that comes in between must find that this CPU defers a flush. [mutant
+            // SharedDefersLate]
+            inbox.progress.defer_flush();
+            inbox.answer(&pending, group);
+        }
+        // [mutants HandlerSkipsFlush, AckBeforeFlush]
+        if !self.flush_next(request) {
+            self.flush_anyhow(request.space, request.last, request.range, request.scope);
+        }
+        inbox.progress.finish();
+        if !receipt {
+            inbox.answer(&pending, group);
         }
     }
 
@@ -272,6 +282,6 @@ impl<H: Hardware> Cpu<'_, H> {
         matches!(self.here.state.loaded(), Loaded::Space(_))
             && self.here.state.is_running()
             && !self.here.inbox.defers_flush()
-            && !(self.shares_lines() && self.own_shared_inbox(self.here).defers_flush())
+            && !(self.shares_lines() && self.here.state.shared_progress().defers_flush())
     }
 }

@@ -35,6 +35,11 @@ pub unsafe trait Word: Send + Sync + Sized {
     /// reach the limit.
     #[doc(hidden)]
     const BATCH_BITS: u32 = BATCH_BITS;
+    /// The number of neighbouring CPUs that count the answers to a shared request in one word: a power of two.
+    ///
+    /// Machines under test have small groups, so that a few CPUs are several groups.
+    #[doc(hidden)]
+    const GROUP: usize = 8;
     /// Makes a word that holds `value`.
     fn new(value: u64) -> Self;
     /// Executes a fence of the memory model, like [`core::sync::atomic::fence`].

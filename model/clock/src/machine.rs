@@ -208,7 +208,7 @@ unsafe impl Hardware for Model {
     /// by many CPUs are faster without sharing, because their requests merge.
     #[inline]
     fn shares_lines_from(&self) -> usize {
-        32
+        8
     }
 
     fn fence(&self) {

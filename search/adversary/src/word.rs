@@ -33,6 +33,8 @@ unsafe impl Word for AdversaryWord {
     /// With two bits, more than two outstanding batches exceed the limit and four overflow the count, so that runs
     /// reach both cases.
     const BATCH_BITS: u32 = 2;
+    /// Four CPUs are two groups.
+    const GROUP: usize = 2;
 
     #[inline]
     fn new(value: u64) -> Self {

@@ -320,6 +320,33 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap_at_once(0, 1);
         }),
+    // CPU 0 unmaps two pages of three CPUs, which count their answers: CPU 1 is alone in a group. CPU 3 goes offline.
+    Scenario::engine("targets-in-groups")
+        .about("two groups of targets answer shared requests, and a CPU goes offline")
+        .finds(&[
+            "SharedCountKept",
+            "SharedPostsToOffline",
+            "OfflineOverlooksPost",
+        ])
+        .must(Every, &[Machine(Offline)])
+        .must(SharedLines, &[Engine(WaitedReceipt)])
+        .start(two_pages)
+        .cpu(|k| {
+            k.free(0, 0);
+            k.free(0, 1);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(1);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(1);
+        })
+        .cpu(|k| {
+            k.read(1);
+            k.offline();
+        }),
     // CPUs 0 and 2 unmap different pages and share full flushes. CPU 1 uses both pages.
     Scenario::engine("coalesced-unmap")
         .about("two tasks share a full flush")

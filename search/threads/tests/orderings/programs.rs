@@ -17,6 +17,18 @@ pub fn run_there(world: &World) {
     }
 }
 
+/// Prepares CPU 1 and later ones to run the space.
+pub fn run_on_all_others(world: &World) {
+    if world.me() != 0 {
+        world
+            .engine
+            .this_cpu()
+            .mask_interrupts()
+            .switch(None, &world.space);
+        world.hw.access(0);
+    }
+}
+
 pub fn run_both_pages_there(world: &World) {
     if world.me() == 1 {
         world
@@ -79,6 +91,13 @@ pub fn overflow_there(world: &World) {
 
 pub fn unmap(world: &World) {
     world.unmap(0, Purpose::Call, Scope::Leaf);
+}
+
+/// Unmaps a page, and waits until each receipt was followed by the flush.
+pub fn unmap_and_quiesce(world: &World) {
+    unmap(world);
+    world.engine.this_cpu().quiesce();
+    assert!(!world.hw.holds(1, 0), "the other CPU still holds the page");
 }
 
 pub fn unmap_one_by_one(world: &World) {

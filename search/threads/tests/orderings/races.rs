@@ -42,6 +42,20 @@ pub const RACES: &[Race] = &[
         }])
         .sharing(),
     ),
+    // With two preemptions, three CPUs have 79 000 ways.
+    Race {
+        preemptions: 1,
+        ..race(
+            "two targets answer a shared flush",
+            meet(&[unmap, use_page, use_page])
+                .sharing()
+                .after(run_on_all_others),
+        )
+    },
+    race(
+        "a CPU is quiesced after a shared flush",
+        meet(&[unmap_and_quiesce, use_page]).sharing(),
+    ),
     race(
         "a CPU goes offline while it has a shared request",
         meet(&[unmap, go_offline]).sharing(),

@@ -134,8 +134,18 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     ),
     (
         "engine/quell/src/shared_inbox.rs",
-        "has_reached",
+        "state",
         &["a shared flush that waits for the receipt"],
+    ),
+    (
+        "engine/quell/src/shared_inbox.rs",
+        "end",
+        &["a shared flush that waits for the receipt"],
+    ),
+    (
+        "engine/quell/src/shared_inbox.rs",
+        "is_last",
+        &["two targets answer a shared flush"],
     ),
     (
         "engine/quell/src/shared_inbox.rs",
@@ -144,16 +154,13 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     ),
     (
         "engine/quell/src/shared_inbox.rs",
-        "receive",
-        &["a shared flush that waits for the receipt"],
+        "deferring",
+        &["a CPU is quiesced after a shared flush"],
     ),
     (
         "engine/quell/src/shared_inbox.rs",
-        "acknowledge",
-        &[
-            "a shared flush that waits until it is done",
-            "a CPU goes offline while it has a shared request",
-        ],
+        "finish",
+        &["a CPU is quiesced after a shared flush"],
     ),
     (
         "engine/quell/src/coalesced.rs",

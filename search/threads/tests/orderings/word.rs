@@ -155,6 +155,9 @@ impl LoomWord {
 // SAFETY: the words are loom's atomics. We weaken an ordering only to check that loom notices, in memory that loom
 // watches.
 unsafe impl Word for LoomWord {
+    /// Three CPUs are two groups.
+    const GROUP: usize = 2;
+
     fn new(value: u64) -> Self {
         let cell = AtomicU64::new(value);
         // Loom doesn't count the initial value of a word as written with sequential consistency.
