@@ -114,8 +114,8 @@ pub enum TagPolicy {
 pub struct Policy {
     /// S0: flush a batch of reclaim or migration once, at its end.
     ///
-    /// If it's off, such a batch flushes each time the kernel drops a lock
-    /// ([`Batch::unlocked`](crate::Batch::unlocked)).
+    /// If it's off, reclaim and migration flush each time the kernel drops the lock of a table
+    /// ([`Batch::unlocked`](crate::Batch::unlocked)): reclaim, for example, after each entry.
     pub batch: bool,
     /// S1: zero an extent (a run of adjacent frames) whole, instead of page by page. The engine ignores this. The
     /// kernel's memory manager passes it on to `quell-zero`.
@@ -138,7 +138,8 @@ pub struct Policy {
     /// [`inline_requests`](Policy::inline_requests).
     ///
     /// Don't set it on a machine that requires break-before-make and invalidates by interrupts (Arm without
-    /// broadcasts). There, when the next entry is written, no TLB may still hold the old translation.
+    /// broadcasts). There, no TLB may still hold the old translation when the kernel writes the new entry in its place.
+    /// A receipt doesn't ensure that.
     pub asynchronous: bool,
     /// S4: the initiator writes the request into a cache line of the target, where it merges with requests of others.
     /// If it's off, targets read the request from a line of the initiator.

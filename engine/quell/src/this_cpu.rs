@@ -1,7 +1,7 @@
 //! The engine as one CPU sees it: its switches, its interrupt and its flushes.
 //!
-//! A [`Cpu`] is a handle of two references. It identifies the CPU that executes the call, so no step looks that up
-//! again. A [`Masked`] is such a handle for a CPU that takes no interrupts. Steps that an interrupt must not split
+//! A [`Cpu`] is a handle of two references. It identifies the CPU that runs the code, so its methods needn't look up the
+//! CPU's number. A [`Masked`] is such a handle for a CPU that takes no interrupts. Steps that an interrupt must not split
 //! require a [`Masked`].
 
 use crate::cpu_set::CpuId;
@@ -61,7 +61,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// Returns a handle for the CPU on which the caller runs. Never waits.
     ///
     /// # Panics
-    /// If the engine was made for fewer CPUs.
+    /// If the engine was made for fewer CPUs than this CPU's number requires.
     #[inline]
     pub fn this_cpu(&self) -> Cpu<'_, H> {
         match self.known_cpu(self.hw.this_cpu()) {

@@ -1,15 +1,15 @@
 //! Performs random operations of the memory manager on every CPU at once.
 //!
 //! All CPUs run in one process and change shared memory. Each CPU writes its own words in shared pages and in a file.
-//! Meanwhile, others page the same pages out, migrate, demote, reclaim, collapse and fork them. Each CPU also has its
-//! own region, which it discards, protects, unmaps and moves while others read it. It has its own processes to visit,
-//! and a file to truncate. It also becomes idle and returns. The kernel provides less memory than the test needs, and
-//! can disturb CPUs meanwhile.
+//! Meanwhile, other CPUs page out, migrate or reclaim the same pages, collapse them into huge pages, move them to slower
+//! memory, or fork the process. Each CPU also has its own region, which it discards, protects, unmaps and moves while
+//! others read it. It has other processes, to which it switches, and a file that it truncates. It also becomes idle and
+//! returns. The kernel provides less memory than the test needs, and can disturb CPUs meanwhile.
 //!
-//! Every stored value contains a checksum of its kind, its place and the number of its owner's writes there. The owner
-//! must read exactly its last value. Another CPU must read a value that the owner wrote, and never one older than it
-//! saw before. So the test detects lost writes, reads of another owner's frame or another process's memory, and memory
-//! that was not zeroed.
+//! Every stored value contains a checksum of its kind, its place and the number of times that its owner has written
+//! there. The owner must read exactly its last value. Another CPU must read a value that the owner wrote, and never one
+//! older than it saw before. So the test detects lost writes, reads of another owner's frame or another process's
+//! memory, and memory that was not zeroed.
 //!
 //! A seed and a CPU's number determine the CPU's operations. So the same seed repeats the operations. It repeats their
 //! order across CPUs only on an emulator that counts instructions.
