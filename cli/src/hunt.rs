@@ -16,8 +16,9 @@ use quell_model::usage::usage;
 
 /// Boot an x86-64 kernel on emulated TLBs that do the worst that the manual allows
 ///
-/// A judge checks each access without help from the kernel. It reports an access through a translation that the tables
-/// no longer allow, if the system call that removed it has returned (C3 of docs/contract.md).
+/// A judge checks each access without help from the kernel. It reports translations that CPUs can still use after the
+/// system call that removed them has returned (C3 of docs/contract.md), page-table pages that they can still walk then
+/// (C6), and translations of another address space (C5).
 #[derive(Debug, Args)]
 pub struct HuntArgs {
     /// Hunt in this kernel image; `quell` is the project's own kernel, built on demand
@@ -57,7 +58,8 @@ pub struct HuntArgs {
     #[arg(long)]
     lazy_unmap: bool,
     /// Leave out calls of FUNCTION if CALLER, or a function that CALLER has called, calls it. This plants a mistake in
-    /// an unmodified kernel: `--skip flush_tlb_mm_range@do_mprotect_pkey`. Needs --symbols; may be repeated
+    /// an unmodified kernel: `--skip flush_tlb_mm_range@do_mprotect_pkey`. With `cr3`, `invlpg` or `invpcid` instead of
+    /// FUNCTION, that instruction flushes nothing in CALLER. Needs --symbols; may be repeated
     #[arg(long, value_name = "FUNCTION[@CALLER]", conflicts_with = "plain")]
     skip: Vec<String>,
     /// Stop after this many findings

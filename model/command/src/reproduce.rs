@@ -300,8 +300,7 @@ fn print_markdown(rows: &[Row]) {
 }
 
 fn print_details(rows: &[Row]) {
-    output::table(&detail_table(rows, false));
-    say!();
+    say!("{}\n", detail_table(rows, false));
     for (mechanism, Source { title, url }) in sources(rows) {
         paragraph(format_args!("{mechanism}: {title}"));
         // We don't wrap links: nobody can click a link that is split.

@@ -10,7 +10,6 @@
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -419,7 +418,7 @@ impl Operation {
             let found = self.alone(budget);
             over.store(true, Ordering::Relaxed);
             let repeated = repeat.join();
-            repeated.unwrap_or_else(|panicked| resume_unwind(panicked))?;
+            repeated.map_err(|_| io::Error::other("the second thread panicked"))??;
             found.map(Some)
         })
     }
@@ -513,9 +512,8 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
             }
             Ok(())
         });
-        // The panic tells the command whether the system refused a thread.
         work.join()
-            .unwrap_or_else(|panicked| resume_unwind(panicked))
+            .map_err(|_| anyhow::anyhow!("measuring panicked"))?
     })?;
     let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
     KernelFile::parse_on("the measured kernel", &text, base)?;

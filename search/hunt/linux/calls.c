@@ -258,6 +258,40 @@ static void do_unshare(void)
 	munmap(at, gigabyte);
 }
 
+/* Frees page tables that hold nothing any more. */
+static void do_tables(void)
+{
+	char *at = mmap(NULL, 3 * HUGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(at != MAP_FAILED, "mmap");
+	at = (char *)(((uintptr_t)at + HUGE_SIZE - 1) & -HUGE_SIZE);
+	must(!madvise(at, HUGE_SIZE, MADV_NOHUGEPAGE), "MADV_NOHUGEPAGE");
+	memset(at, 1, SIZE);
+	must(!madvise(at, SIZE, MADV_DONTNEED), "MADV_DONTNEED");
+	must(!munmap(at, HUGE_SIZE), "munmap of empty tables");
+}
+
+/* More processes take turns on this CPU than Linux keeps tags for. All have the same addresses. */
+static void do_switch(void)
+{
+	char *at = memory(SIZE);
+	pid_t child[8];
+
+	for (int i = 0; i < 8; i++) {
+		child[i] = fork();
+		must(child[i] >= 0, "fork");
+		for (int round = 0; !child[i] && round < 200; round++) {
+			for (size_t page = 0; page < SIZE; page += PAGE)
+				at[page] = i;
+			sched_yield();
+		}
+		if (!child[i])
+			_exit(0);
+	}
+	for (int i = 0; i < 8; i++)
+		waitpid(child[i], NULL, 0);
+}
+
 static const struct {
 	const char *name;
 	void (*act)(void);
@@ -266,7 +300,7 @@ static const struct {
 	{ "mremap", do_mremap },   { "fork", do_fork },	        { "copy", do_copy },
 	{ "collapse", do_collapse }, { "compact", do_compact }, { "merge", do_merge },
 	{ "pageout", do_pageout }, { "msync", do_msync },       { "uffd", do_uffd },
-	{ "unshare", do_unshare },
+	{ "unshare", do_unshare }, { "tables", do_tables },     { "switch", do_switch },
 };
 
 int main(int count, char **words)

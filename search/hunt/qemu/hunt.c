@@ -1,20 +1,24 @@
 /*
  * quell's hunt: TLBs that do the worst that the x86 manual allows, and a judge of each access through them.
  *
- * Each CPU has a hoard: every translation that it made, or could have made, until an instruction drops it (INVLPG, a
- * load of CR3, a change of CR4 ...). A miss of TCG's own TLB asks the hoard before the tables, so a translation that
- * the kernel forgot to flush is still used. Page-table pages are watched: before a store changes a present entry,
+ * Each CPU has a hoard: every translation that it made, or could have made, until an instruction drops it (INVLPG,
+ * INVPCID, a load of CR3, a change of CR4 ...). Translations that are not global have a tag, the PCID that was loaded
+ * when they were made, and are used while that PCID is loaded. A miss of TCG's own TLB asks the hoard before the tables,
+ * so a translation that the kernel forgot to flush is still used. The hoard also has a paging-structure cache: the
+ * entries through which walks reached a table. Page-table pages are watched: before a store changes a present entry,
  * each CPU whose tables reach that entry takes the old translation into its hoard, as a speculative fill may at any time.
  *
  * The judge knows nothing of the kernel. A change of an entry belongs to the kernel stack on which it was made. When a
  * CPU returns to user mode and the frame of that return lies on that stack, the call that made the change has ended.
  * From then on, no access may complete that the old translation allows and the tables forbid: clause C3 of the contract.
  * Nor may a CPU that runs in user mode still hold that translation, because its next instruction could use it.
+ * No CPU, in any mode, may hold an entry that led to a table and leads there no more, because it walks speculatively: C6.
+ * Nor may a CPU use a translation of another address space whose tag it has loaded: C5, which needs no call to end.
  * A change by a thread that never enters user mode (kswapd) has ended after THREAD_MOST instructions. A kernel with
  * lazy unmap leaves translations of clean pages behind on purpose (C4): then reads through read-only ones are not judged.
  *
  * One host thread runs all CPUs in turn (QEMU's -icount), so nothing here needs a lock. Four- and five-level tables
- * only; there are no tags, because this QEMU has none.
+ * only. PCIDs and INVPCID are ours, too: this QEMU has none.
  */
 #include "qemu/osdep.h"
 #include "cpu.h"
@@ -32,6 +36,7 @@
 #include "../../../../softmmu/timers-state.h"
 
 #define LEVELS 5
+#define TAGS 4096
 #define STACK_WORDS 96
 /* How far above the stored-from stack pointer the frame of a return to user mode is looked for. */
 #define STACK_REACH (32 * 1024)
@@ -61,7 +66,13 @@ typedef struct Change {
     int words;
 } Change;
 
-/* A function that returns at once, if a return address in [caller, caller_end) is on the stack. */
+/* Instead of a function: the flush of an instruction. */
+enum { SKIP_CR3 = 1, SKIP_INVLPG, SKIP_INVPCID };
+
+/*
+ * A function that returns at once, if a return address in [caller, caller_end) is on the stack; or an instruction that
+ * flushes nothing there.
+ */
 typedef struct Skip {
     uint64_t function, caller, caller_end;
 } Skip;
@@ -70,7 +81,12 @@ typedef struct Skip {
 typedef struct Kept {
     vaddr va;
     hwaddr pa;
+    /* The level of the last entry. With `to_table`, this entry leads to a table. */
     int leaf;
+    bool to_table;
+    /* The address space in which it was made. */
+    uint64_t root;
+    unsigned tag;
     bool user, write, nx, dirty, global, accessed, speculative;
     uint8_t key;
     ram_addr_t slot[LEVELS + 1];
@@ -85,10 +101,21 @@ typedef struct Table {
     unsigned unused;
 } Table;
 
+/* What a CPU keeps under one tag: by page and level, see `key_of`. */
+typedef struct Tag {
+    GHashTable *pages, *to_tables;
+    unsigned number;
+    /* This tag was loaded without a flush, and no user mode was entered since. */
+    bool reloaded;
+} Tag;
+
 typedef struct Hoard {
-    /* By page and level, see `key_of`. */
-    GHashTable *local, *global;
-    unsigned held;
+    /* By number, NULL until it is used; and those that were used. */
+    Tag *tag[TAGS];
+    GPtrArray *tags;
+    GHashTable *global;
+    /* The next load of CR3 keeps the translations of the tag that it loads. */
+    bool keeps;
 } Hoard;
 
 static struct {
@@ -103,7 +130,7 @@ static struct {
     unsigned found, skips;
     Skip skip[SKIPS_MOST];
     uint64_t skipped;
-    uint64_t walks, hits, guesses, stale, changes, returned;
+    uint64_t walks, hits, guesses, stale, changes, returned, reloads;
 } hunt;
 
 static uint64_t draw(uint64_t *random)
@@ -147,9 +174,9 @@ static void print_end(void)
     fprintf(stderr,
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
             ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
-            ",\"skipped\":%" PRIu64 "}\n",
+            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
-            g_hash_table_size(hunt.tables), hunt.found, hunt.skipped);
+            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped);
 }
 
 /* Reads QUELL_SKIP: "function caller caller_end", three hexadecimal addresses each, separated by commas. */
@@ -201,7 +228,7 @@ static bool enabled(void)
     hunt.pending = g_ptr_array_new();
     hunt.hoard = g_new0(Hoard, 256);
     for (int i = 0; i < 256; i++) {
-        hunt.hoard[i].local = g_hash_table_new_full(NULL, NULL, NULL, kept_free);
+        hunt.hoard[i].tags = g_ptr_array_new();
         hunt.hoard[i].global = g_hash_table_new_full(NULL, NULL, NULL, kept_free);
     }
     atexit(print_end);
@@ -239,6 +266,37 @@ static void *key_of(vaddr va, int level)
     return (void *)(uintptr_t)((va >> shift_of(level)) << 3 | level);
 }
 
+/* Returns the address space's root. With page-table isolation, that of user mode follows that of the kernel. */
+static uint64_t root_of(CPUX86State *env)
+{
+    return env->cr[3] & PG_ADDRESS_MASK & ~(uint64_t)TARGET_PAGE_SIZE;
+}
+
+static unsigned tag_of(CPUX86State *env)
+{
+    return env->cr[4] & CR4_PCIDE_MASK ? env->cr[3] % TAGS : 0;
+}
+
+static Tag *tag_in(Hoard *hoard, unsigned number)
+{
+    Tag *tag = hoard->tag[number];
+
+    if (!tag) {
+        tag = hoard->tag[number] = g_new0(Tag, 1);
+        tag->number = number;
+        tag->pages = g_hash_table_new_full(NULL, NULL, NULL, kept_free);
+        tag->to_tables = g_hash_table_new_full(NULL, NULL, NULL, kept_free);
+        g_ptr_array_add(hoard->tags, tag);
+    }
+    return tag;
+}
+
+/* The translations of the tag that the CPU has loaded. */
+static Tag *loaded(CPUState *cs)
+{
+    return tag_in(&hunt.hoard[cs->cpu_index], tag_of(cs->env_ptr));
+}
+
 /* Walks the tables as they are now, without setting any bit. Returns whether they translate `va`. */
 static bool walk(CPUX86State *env, vaddr va, Kept *out)
 {
@@ -246,6 +304,8 @@ static bool walk(CPUX86State *env, vaddr va, Kept *out)
 
     memset(out, 0, sizeof(*out));
     out->user = out->write = out->accessed = true;
+    out->root = root_of(env);
+    out->tag = tag_of(env);
     for (int level = env->cr[4] & CR4_LA57_MASK ? 5 : 4; level >= 1; level--) {
         hwaddr page = MAKE_64BIT_MASK(0, shift_of(level));
         uint64_t *entry = ram_at(at + (((va >> shift_of(level)) & 511) << 3), &out->slot[level]);
@@ -255,13 +315,13 @@ static bool walk(CPUX86State *env, vaddr va, Kept *out)
             return false;
         }
         out->value[level] = value;
+        out->va = va & ~page;
         out->user &= !!(value & PG_USER_MASK);
         out->write &= !!(value & PG_RW_MASK);
         out->nx |= !!(value & PG_NX_MASK);
         out->accessed &= !!(value & PG_ACCESSED_MASK);
         if (level == 1 || (level <= 3 && (value & PG_PSE_MASK))) {
             out->leaf = level;
-            out->va = va & ~page;
             out->pa = value & PG_ADDRESS_MASK & ~page;
             out->dirty = value & PG_DIRTY_MASK;
             out->global = (value & PG_GLOBAL_MASK) && (env->cr[4] & CR4_PGE_MASK);
@@ -318,28 +378,62 @@ static Kept *find_in(GHashTable *table, vaddr va)
     return NULL;
 }
 
-static Kept *find(Hoard *hoard, vaddr va)
+static Kept *find(CPUState *cs, vaddr va)
 {
-    Kept *kept = find_in(hoard->local, va);
-    return kept ? kept : find_in(hoard->global, va);
+    Kept *kept = find_in(loaded(cs)->pages, va);
+    return kept ? kept : find_in(hunt.hoard[cs->cpu_index].global, va);
 }
 
-static void drop(Hoard *hoard, vaddr va)
+static void drop_in(GHashTable *table, vaddr va, int levels)
 {
-    for (int level = 1; level <= 3; level++) {
-        g_hash_table_remove(hoard->local, key_of(va, level));
-        g_hash_table_remove(hoard->global, key_of(va, level));
+    for (int level = 1; level <= levels; level++) {
+        g_hash_table_remove(table, key_of(va, level));
     }
 }
 
-static void keep(Hoard *hoard, const Kept *made)
+static void drop(CPUState *cs, vaddr va)
+{
+    drop_in(loaded(cs)->pages, va, 3);
+    drop_in(hunt.hoard[cs->cpu_index].global, va, 3);
+}
+
+static void drop_tag(Tag *tag)
+{
+    g_hash_table_remove_all(tag->pages);
+    g_hash_table_remove_all(tag->to_tables);
+}
+
+static Kept *copy_of(const Kept *made)
 {
     Kept *kept = g_new(Kept, 1);
 
     *kept = *made;
     kept->made = now();
-    drop(hoard, made->va);
-    g_hash_table_replace(made->global ? hoard->global : hoard->local, key_of(made->va, made->leaf), kept);
+    return kept;
+}
+
+static void keep(CPUState *cs, const Kept *made)
+{
+    drop(cs, made->va);
+    g_hash_table_replace(made->global ? hunt.hoard[cs->cpu_index].global : loaded(cs)->pages,
+                         key_of(made->va, made->leaf), copy_of(made));
+}
+
+/* Keeps the entry of one level, through which a walk reached a table, unless one is kept already. */
+static void keep_to_table(CPUState *cs, const Kept *made, int level)
+{
+    GHashTable *to_tables = loaded(cs)->to_tables;
+    void *key = key_of(made->va, level);
+    Kept *kept;
+
+    if (g_hash_table_contains(to_tables, key)) {
+        return;
+    }
+    kept = copy_of(made);
+    kept->va &= ~MAKE_64BIT_MASK(0, shift_of(level));
+    kept->leaf = level;
+    kept->to_table = true;
+    g_hash_table_insert(to_tables, key, kept);
 }
 
 /* Watches the table pages through which a walk went. */
@@ -369,6 +463,17 @@ static void watch(const Kept *made)
 bool hunt_watches(ram_addr_t ram)
 {
     return enabled() && g_hash_table_contains(hunt.tables, (void *)(uintptr_t)(ram & TARGET_PAGE_MASK));
+}
+
+static bool leads_to_table(int level, uint64_t entry)
+{
+    return level > 1 && (entry & PG_PRESENT_MASK) && !(level <= 3 && (entry & PG_PSE_MASK));
+}
+
+/* Returns whether an entry that led to a table leads elsewhere now. */
+static bool leads_elsewhere(uint64_t old, uint64_t new)
+{
+    return !(new & PG_PRESENT_MASK) || ((old ^ new) & (PG_ADDRESS_MASK | PG_PSE_MASK));
 }
 
 /* Returns whether the change of an entry may take a right away. */
@@ -446,6 +551,23 @@ static bool is_caller(CPUX86State *env, vaddr at, uint64_t word, const void *wit
     return word >= skip->caller && word < skip->caller_end;
 }
 
+/* Returns whether the flush of an instruction is to be left out here. */
+static bool leaves_out(CPUState *cs, unsigned instruction, uintptr_t ra)
+{
+    CPUX86State *env = cs->env_ptr;
+
+    for (unsigned i = 0; i < hunt.skips; i++) {
+        const Skip *skip = &hunt.skip[i];
+
+        if (skip->function == instruction
+            && (is_caller(env, 0, guest_pc(cs, ra), skip) || any_word(env, env->regs[R_ESP], is_caller, skip))) {
+            hunt.skipped++;
+            return true;
+        }
+    }
+    return false;
+}
+
 static int copy_stack(CPUX86State *env, uint64_t *to)
 {
     vaddr rsp = env->regs[R_ESP] & ~7ull;
@@ -456,35 +578,37 @@ static int copy_stack(CPUX86State *env, uint64_t *to)
     return STACK_WORDS;
 }
 
-/* Calls `each` for the translations in a hoard that came through an entry of a table. */
-static void through(Hoard *hoard, ram_addr_t slot, int level, vaddr va, void (*each)(Kept *, void *), void *with)
+/* Calls `each` for the translations in a table of a hoard that came through an entry of a page table. */
+static void through_in(GHashTable *table, ram_addr_t slot, int level, vaddr va, void (*each)(Kept *, void *), void *with)
 {
-    GHashTable *tables[] = { hoard->local, hoard->global };
+    GHashTableIter iter;
+    void *of = g_hash_table_lookup(table, key_of(va, level));
 
-    for (int i = 0; i < 2; i++) {
-        GHashTableIter iter;
-        void *of;
-
-        of = g_hash_table_lookup(tables[i], key_of(va, level));
-        if (of && ((Kept *)of)->slot[level] == slot) {
+    if (of && ((Kept *)of)->slot[level] == slot) {
+        each(of, with);
+    }
+    if (level == 1) {
+        return;
+    }
+    g_hash_table_iter_init(&iter, table);
+    while (g_hash_table_iter_next(&iter, NULL, &of)) {
+        if (((Kept *)of)->leaf < level && ((Kept *)of)->slot[level] == slot) {
             each(of, with);
-        }
-        if (level == 1) {
-            continue;
-        }
-        g_hash_table_iter_init(&iter, tables[i]);
-        while (g_hash_table_iter_next(&iter, NULL, &of)) {
-            if (((Kept *)of)->leaf < level && ((Kept *)of)->slot[level] == slot) {
-                each(of, with);
-            }
         }
     }
 }
 
-/* Returns the address space's root. With page-table isolation, that of user mode follows that of the kernel. */
-static uint64_t root_of(CPUX86State *env)
+static void through(Hoard *hoard, ram_addr_t slot, int level, vaddr va, void (*each)(Kept *, void *), void *with)
 {
-    return env->cr[3] & PG_ADDRESS_MASK & ~(uint64_t)TARGET_PAGE_SIZE;
+    through_in(hoard->global, slot, level, va, each, with);
+    for (unsigned i = 0; i < hoard->tags->len; i++) {
+        Tag *tag = hoard->tags->pdata[i];
+
+        through_in(tag->pages, slot, level, va, each, with);
+        if (level > 1) {
+            through_in(tag->to_tables, slot, level, va, each, with);
+        }
+    }
 }
 
 static void count_one(Kept *kept, void *with)
@@ -508,17 +632,22 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
         return;
     }
     CPU_FOREACH(cs) {
-        Hoard *hoard = &hunt.hoard[cs->cpu_index];
         Kept made;
 
         /* A speculative fill, at the last moment. Bits that the walk would set must be set already. */
-        if (covered(cs->env_ptr) && dared() && walk(cs->env_ptr, va, &made) && made.accessed
-            && made.leaf == table->level && made.slot[made.leaf] == slot && !find(hoard, va)) {
+        if (covered(cs->env_ptr) && dared()) {
+            bool found = walk(cs->env_ptr, va, &made);
+
             made.speculative = true;
-            keep(hoard, &made);
-            hunt.guesses++;
+            if (found && made.accessed && made.leaf == table->level && made.slot[made.leaf] == slot && !find(cs, va)) {
+                keep(cs, &made);
+                hunt.guesses++;
+            } else if (table->level > 1 && made.slot[table->level] == slot && leads_to_table(table->level, old)
+                       && (old & PG_ACCESSED_MASK)) {
+                keep_to_table(cs, &made, table->level);
+            }
         }
-        through(hoard, slot, table->level, va, count_one, &count);
+        through(&hunt.hoard[cs->cpu_index], slot, table->level, va, count_one, &count);
     }
     if (count == 0) {
         return;
@@ -580,6 +709,7 @@ static void print_words(const char *name, const uint64_t *words, int count)
     fputc(']', stderr);
 }
 
+/* Reports a finding. Without a change, the translation is that of another address space. */
 static void report(CPUState *cs, const char *access, const char *mode, vaddr addr, uint64_t pc, const Kept *kept)
 {
     CPUX86State *env = cs->env_ptr;
@@ -589,16 +719,20 @@ static void report(CPUState *cs, const char *access, const char *mode, vaddr add
     bool translated = walk(env, addr, &tables);
 
     fprintf(stderr,
-            "quell: {\"event\":\"finding\",\"clause\":\"C3\",\"access\":\"%s\",\"mode\":\"%s\",\"cpu\":%d,"
+            "quell: {\"event\":\"finding\",\"clause\":\"%s\",\"access\":\"%s\",\"mode\":\"%s\",\"cpu\":%d,"
             "\"address\":%" PRIu64 ",\"pc\":%" PRIu64 ",\"then\":%" PRIu64 ",\"now\":%" PRIu64 ",\"level\":%d,"
-            "\"global\":%s,\"speculative\":%s,\"at\":%" PRIu64 ",\"changed\":{\"cpu\":%d,\"level\":%d,\"then\":%" PRIu64
-            ",\"pc\":%" PRIu64 ",\"at\":%" PRIu64 ",\"returned\":%" PRIu64,
-            access, mode, cs->cpu_index, (uint64_t)addr, pc, kept->value[kept->leaf],
-            tables.value[translated ? tables.leaf : kept->leaf], kept->leaf,
-            kept->global ? "true" : "false", kept->speculative ? "true" : "false", now(), change->cpu, change->level,
-            change->old, change->pc, change->at, change->returned);
-    print_words("stack", change->stack, change->words);
-    fputc('}', stderr);
+            "\"tag\":%u,\"made\":%" PRIu64 ",\"global\":%s,\"speculative\":%s,\"at\":%" PRIu64,
+            !change ? "C5" : kept->to_table ? "C6" : "C3", access, mode, cs->cpu_index, (uint64_t)addr, pc,
+            kept->value[kept->leaf], tables.value[translated && !kept->to_table ? tables.leaf : kept->leaf], kept->leaf,
+            kept->tag, kept->made, kept->global ? "true" : "false", kept->speculative ? "true" : "false", now());
+    if (change) {
+        fprintf(stderr,
+                ",\"changed\":{\"cpu\":%d,\"level\":%d,\"then\":%" PRIu64 ",\"pc\":%" PRIu64 ",\"at\":%" PRIu64
+                ",\"returned\":%" PRIu64,
+                change->cpu, change->level, change->old, change->pc, change->at, change->returned);
+        print_words("stack", change->stack, change->words);
+        fputc('}', stderr);
+    }
     print_words("stack", stack, copy_stack(env, stack));
     fputs("}\n", stderr);
     if (++hunt.found >= hunt.most) {
@@ -614,30 +748,82 @@ typedef struct Marking {
     CPUState *cs;
 } Marking;
 
+/* Returns whether the tables allow all that a translation does, in user mode. */
+static bool is_contradicted(CPUX86State *env, const Kept *kept)
+{
+    Kept tables;
+
+    return !walk(env, kept->va, &tables) || tables.pa + (kept->va & MAKE_64BIT_MASK(0, shift_of(tables.leaf))) != kept->pa
+        || !tables.user || (kept->write && !tables.write) || (!kept->nx && tables.nx);
+}
+
+/* Reports a translation whose removal is over, if the CPU could use it without another instruction of the kernel. */
+static void judge_held(CPUState *cs, const Kept *kept)
+{
+    CPUX86State *env = cs->env_ptr;
+    bool in_user = (env->hflags & HF_CPL_MASK) == 3;
+
+    if (!kept->global && kept->tag != tag_of(env)) {
+        return;
+    }
+    if (kept->to_table) {
+        const Change *change = kept->change;
+
+        if (leads_elsewhere(kept->value[change->level], ldq_le_p(qemu_map_ram_ptr(NULL, change->slot)))) {
+            report(cs, "any", in_user ? "user" : "kernel", kept->va, env->eip, kept);
+        }
+    } else if (in_user && kept->user && !(hunt.lazy_unmap && !kept->write) && is_contradicted(env, kept)) {
+        report(cs, "any", "user", kept->va, env->eip, kept);
+    }
+}
+
 static void mark(Kept *kept, void *with)
 {
     Marking *marking = with;
     Change *change = marking->change;
-    CPUX86State *env = marking->cs->env_ptr;
-    Kept tables;
+    uint64_t then = kept->value[change->level];
 
     /* A translation that was made after this change belongs to a later one. */
-    if (kept->change || kept->made > change->at || !loses(kept->value[change->level], marking->new)) {
+    if (kept->change || kept->made > change->at
+        || !(kept->to_table ? leads_elsewhere(then, marking->new) : loses(then, marking->new))) {
         return;
     }
     kept->change = change;
     change->refs++;
-    /* In user mode, nothing stands between this translation and an access. */
-    if (kept->user && (env->hflags & HF_CPL_MASK) == 3 && !(hunt.lazy_unmap && !kept->write)
-        && (!walk(env, kept->va, &tables) || tables.pa + (kept->va & MAKE_64BIT_MASK(0, shift_of(tables.leaf))) != kept->pa
-            || !tables.user || (kept->write && !tables.write) || (!kept->nx && tables.nx))) {
-        report(marking->cs, "any", "user", kept->va, env->eip, kept);
-    }
+    judge_held(marking->cs, kept);
     /* The next access must come to the judge. */
     if (kept->leaf == 1) {
         tlb_flush_page(marking->cs, kept->va);
     } else {
         tlb_flush(marking->cs);
+    }
+}
+
+/* Judges the translations of a tag that was loaded without a flush, when user mode is entered. */
+static void judge_reloaded(CPUState *cs)
+{
+    Tag *tag = loaded(cs);
+    GHashTable *const tables[] = { tag->pages, tag->to_tables };
+
+    if (!tag->reloaded) {
+        return;
+    }
+    tag->reloaded = false;
+    for (int i = 0; i < 2; i++) {
+        GHashTableIter iter;
+        void *of;
+
+        g_hash_table_iter_init(&iter, tables[i]);
+        while (g_hash_table_iter_next(&iter, NULL, &of)) {
+            Kept *kept = of;
+
+            if (kept->change) {
+                judge_held(cs, kept);
+            } else if (kept->root != root_of(cs->env_ptr) && kept->user && !kept->to_table
+                       && is_contradicted(cs->env_ptr, kept)) {
+                report(cs, "any", "user", kept->va, ((CPUX86State *)cs->env_ptr)->eip, kept);
+            }
+        }
     }
 }
 
@@ -676,9 +862,10 @@ void hunt_user(CPUState *cs)
     uint64_t yes = 0, no = 0, root;
     unsigned left = 0;
 
-    if (!enabled() || hunt.pending->len == 0 || (env->hflags & HF_CPL_MASK) != 3 || !covered(env)) {
+    if (!enabled() || (env->hflags & HF_CPL_MASK) != 3 || !covered(env)) {
         return;
     }
+    judge_reloaded(cs);
     root = root_of(env);
     for (unsigned i = 0; i < hunt.pending->len; i++) {
         Change *change = hunt.pending->pdata[i];
@@ -723,7 +910,6 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
     static const char *const names[] = {
         [MMU_DATA_LOAD] = "load", [MMU_DATA_STORE] = "store", [MMU_INST_FETCH] = "fetch" };
     CPUX86State *env = cs->env_ptr;
-    Hoard *hoard;
     Kept *kept, tables;
     hwaddr page;
     bool translated;
@@ -734,8 +920,7 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
     if (is_mmu_index_32(mmu_idx)) {
         addr = (uint32_t)addr;
     }
-    hoard = &hunt.hoard[cs->cpu_index];
-    kept = find(hoard, addr);
+    kept = find(cs, addr);
     if (!kept) {
         return false;
     }
@@ -748,7 +933,7 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
     }
     /* A TLB may lose an entry at any time. A stale one is kept if the hunt is to be aggressive. */
     if (!dared()) {
-        drop(hoard, addr);
+        drop(cs, addr);
         return false;
     }
     hunt.hits++;
@@ -756,11 +941,13 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
     if (!translated || tables.pa + (addr & MAKE_64BIT_MASK(0, shift_of(tables.leaf))) != (kept->pa | (addr & page))
         || !(rights(env, &tables, mmu_idx, true) >> access & 1)) {
         hunt.stale++;
-        if (kept->change && !probe && !(hunt.lazy_unmap && !kept->write && access != MMU_DATA_STORE)) {
+        if (!probe && (kept->change ? !(hunt.lazy_unmap && !kept->write && access != MMU_DATA_STORE)
+                                    : !kept->global && kept->root != root_of(env))) {
             report(cs, names[access], is_mmu_index_user(mmu_idx) ? "user" : "kernel", addr,
                    access == MMU_INST_FETCH ? addr : guest_pc(cs, ra), kept);
             change_unref(kept->change);
             kept->change = NULL;
+            kept->root = root_of(env);
         }
     }
     return true;
@@ -778,34 +965,99 @@ void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found)
         addr = (uint32_t)addr;
     }
     hunt.walks++;
-    if (found && walk(env, addr, &made)) {
-        keep(&hunt.hoard[cs->cpu_index], &made);
+    if (walk(env, addr, &made) && found) {
+        keep(cs, &made);
         watch(&made);
     } else {
-        drop(&hunt.hoard[cs->cpu_index], addr);
+        /* A page fault drops all that translates the address. */
+        drop(cs, addr);
+        drop_in(loaded(cs)->to_tables, addr, LEVELS);
+        return;
+    }
+    for (int level = made.leaf + 1; level <= LEVELS && made.value[level]; level++) {
+        keep_to_table(cs, &made, level);
     }
 }
 
-void hunt_drop_page(CPUState *cs, vaddr addr)
+void hunt_drop_page(CPUState *cs, vaddr addr, uintptr_t ra)
 {
-    if (enabled()) {
-        drop(&hunt.hoard[cs->cpu_index], addr);
+    if (enabled() && !leaves_out(cs, SKIP_INVLPG, ra)) {
+        drop(cs, addr);
+        g_hash_table_remove_all(loaded(cs)->to_tables);
     }
 }
 
-void hunt_drop_local(CPUState *cs)
+void hunt_set_cr3(CPUState *cs, uint64_t value, uintptr_t ra)
+{
+    CPUX86State *env = cs->env_ptr;
+
+    if (enabled()) {
+        bool keeps = (env->cr[4] & CR4_PCIDE_MASK) && value >> 63;
+
+        hunt.hoard[cs->cpu_index].keeps = keeps || leaves_out(cs, SKIP_CR3, ra);
+    }
+}
+
+void hunt_load(CPUState *cs)
 {
     if (enabled()) {
-        g_hash_table_remove_all(hunt.hoard[cs->cpu_index].local);
+        Hoard *hoard = &hunt.hoard[cs->cpu_index];
+
+        if (hoard->keeps) {
+            hunt.reloads++;
+            loaded(cs)->reloaded = true;
+        } else {
+            drop_tag(loaded(cs));
+        }
+        hoard->keeps = false;
+    }
+}
+
+static void drop_local(Hoard *hoard)
+{
+    for (unsigned i = 0; i < hoard->tags->len; i++) {
+        drop_tag(hoard->tags->pdata[i]);
     }
 }
 
 void hunt_drop_all(CPUState *cs)
 {
     if (enabled()) {
-        g_hash_table_remove_all(hunt.hoard[cs->cpu_index].local);
+        drop_local(&hunt.hoard[cs->cpu_index]);
         g_hash_table_remove_all(hunt.hoard[cs->cpu_index].global);
     }
+}
+
+/* INVPCID. The descriptor is a PCID and an address. */
+void helper_hunt_invpcid(CPUX86State *env, target_ulong type, target_ulong at)
+{
+    CPUState *cs = env_cpu(env);
+    uint64_t number = cpu_ldq_data_ra(env, at, GETPC());
+    vaddr va = cpu_ldq_data_ra(env, at + 8, GETPC());
+
+    if (type > 3 || (type < 2 && number >= TAGS)) {
+        raise_exception_ra(env, EXCP0D_GPF, GETPC());
+    }
+    if (enabled() && !leaves_out(cs, SKIP_INVPCID, GETPC())) {
+        Hoard *hoard = &hunt.hoard[cs->cpu_index];
+
+        switch (type) {
+        case 0:
+            drop_in(tag_in(hoard, number)->pages, va, 3);
+            drop_in(tag_in(hoard, number)->to_tables, va, LEVELS);
+            break;
+        case 1:
+            drop_tag(tag_in(hoard, number));
+            break;
+        case 2:
+            hunt_drop_all(cs);
+            break;
+        case 3:
+            drop_local(hoard);
+            break;
+        }
+    }
+    tlb_flush(cs);
 }
 
 int64_t hunt_turn(CPUState *cs, int64_t most)

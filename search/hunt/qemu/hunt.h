@@ -18,10 +18,14 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
 /* Keeps the translation that a walk has just found, or drops the old one because the walk faulted. */
 void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found);
 
-/* The architecture drops translations: those of a page, those that are not global, all of them. */
-void hunt_drop_page(CPUState *cs, vaddr addr);
-void hunt_drop_local(CPUState *cs);
+/* The architecture drops translations: those of a page, all of them. */
+void hunt_drop_page(CPUState *cs, vaddr addr, uintptr_t ra);
 void hunt_drop_all(CPUState *cs);
+
+/* MOV to CR3 is about to load this value. Its bit 63 keeps the translations of the PCID that it loads. */
+void hunt_set_cr3(CPUState *cs, uint64_t value, uintptr_t ra);
+/* CR3 was loaded. */
+void hunt_load(CPUState *cs);
 
 /* The CPU has returned to user mode; registers are the user's. */
 void hunt_user(CPUState *cs);

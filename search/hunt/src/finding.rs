@@ -33,11 +33,14 @@ pub struct Counts {
     pub tables: u64,
     /// Findings.
     pub found: u64,
+    /// Loads of CR3 that kept the translations of the PCID that they loaded.
+    pub reloads: u64,
     /// Calls that were left out on request.
     pub skipped: u64,
 }
 
-/// An access through a translation that the kernel had removed. Times are instructions of all CPUs.
+/// A CPU used, or could use, a translation that the kernel had removed (C3), a table that it had removed (C6), or a
+/// translation of another address space (C5). Times are instructions of all CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Finding {
     /// The clause of the contract.
@@ -58,14 +61,18 @@ pub struct Finding {
     pub now: u64,
     /// The level of the kept entry: 1 for 4 KiB pages.
     pub level: u32,
+    /// The PCID under which the CPU kept it; 0 if the kernel uses none.
+    pub tag: u32,
+    /// When the CPU walked the tables for it.
+    pub made: u64,
     /// Whether the entry was global.
     pub global: bool,
     /// Whether the CPU had cached the translation speculatively.
     pub speculative: bool,
     /// When it was used.
     pub at: u64,
-    /// The change that forbade the access.
-    pub changed: Change,
+    /// The change that forbade the access; `None` if the translation is that of another address space.
+    pub changed: Option<Change>,
     /// Words on the stack of the CPU that accessed.
     pub stack: Vec<u64>,
 }
@@ -114,33 +121,44 @@ impl Finding {
     /// Describes the finding in a few lines. Callers are stack words that point into functions, so some may be left
     /// over from earlier calls.
     pub fn show(&self, symbols: &Symbols) -> String {
-        let Change { pc, at, .. } = self.changed;
-        let unasked = match self.speculative {
-            true => " (filled speculatively)",
-            false => "",
-        };
         let access = match self.access.as_str() {
             "any" => format!("{} mode may access", self.mode),
             made => format!("{} {made} at", self.mode),
         };
+        let through = match (&self.changed, self.clause.as_str()) {
+            (None, _) => "a translation of another address space",
+            (Some(_), "C6") => "a page-table page that was removed",
+            (Some(_), _) => "a translation that was removed",
+        };
+        let unasked = match self.speculative {
+            true => " (filled speculatively)",
+            false => "",
+        };
         let mut text = format!(
-            "{}: CPU {}: {access} {:#x} through a translation that was removed{unasked}\n  \
-             stale for {} instructions, of which {} after the call that removed it had returned\n",
-            self.clause,
-            self.cpu,
-            self.address,
-            self.at.saturating_sub(at),
-            self.at.saturating_sub(self.changed.returned),
+            "{}: CPU {}: {access} {:#x} through {through}{unasked}\n",
+            self.clause, self.cpu, self.address
         );
+        let since = |time| self.at.saturating_sub(time);
+        let _ = match &self.changed {
+            Some(Change { at, returned, .. }) => writeln!(
+                text,
+                "  stale for {} instructions, of which {} after the call that removed it had returned",
+                since(*at),
+                since(*returned)
+            ),
+            None => writeln!(
+                text,
+                "  kept for {} instructions under PCID {}, which was loaded without a flush",
+                since(self.made),
+                self.tag
+            ),
+        };
         let _ = writeln!(text, "  held entry  {}", entry(self.then));
         let _ = writeln!(text, "  entry now   {}", entry(self.now));
-        let _ = writeln!(
-            text,
-            "  changed by CPU {} at {}",
-            self.changed.cpu,
-            symbols.show(pc)
-        );
-        callers(&mut text, symbols, &self.changed.stack);
+        if let Some(Change { cpu, pc, stack, .. }) = &self.changed {
+            let _ = writeln!(text, "  changed by CPU {cpu} at {}", symbols.show(*pc));
+            callers(&mut text, symbols, stack);
+        }
         let _ = writeln!(
             text,
             "  held by CPU {} at {}",
@@ -168,18 +186,27 @@ fn callers(text: &mut String, symbols: &Symbols, stack: &[u64]) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_report_names_clause_cpus_entries_and_times() {
-        let line = r#"{"event":"finding","clause":"C3","access":"store","mode":"user","cpu":2,"address":4096,"pc":8192,
-            "then":9223372036854779943,"now":0,"level":1,"global":false,"speculative":true,"at":900,
-            "changed":{"cpu":1,"level":1,"then":4135,"pc":18446744071562067968,"at":100,"returned":600,"stack":[1]},
-            "stack":[]}"#;
-        let Event::Finding(finding) = serde_json::from_str(line).unwrap() else {
+    /// Reads a finding with this clause and these last fields.
+    fn shown(clause: &str, rest: &str) -> String {
+        let line = format!(
+            r#"{{"event":"finding","clause":"{clause}","access":"store","mode":"user","cpu":2,"address":4096,"pc":8192,
+            "then":9223372036854779943,"now":0,"level":1,"tag":7,"made":50,"global":false,"speculative":true,"at":900,
+            {rest}"stack":[]}}"#
+        );
+        let Event::Finding(finding) = serde_json::from_str(&line).unwrap() else {
             panic!("a finding");
         };
-        let text = finding.show(&Symbols::default());
+        finding.show(&Symbols::default())
+    }
+
+    const CHANGED: &str = r#""changed":{"cpu":1,"level":1,"then":4135,"pc":18446744071562067968,"at":100,"returned":600,
+        "stack":[1]},"#;
+
+    #[test]
+    fn a_report_names_clause_cpus_entries_and_times() {
+        let text = shown("C3", CHANGED);
         for part in [
-            "C3: CPU 2: user store at 0x1000",
+            "C3: CPU 2: user store at 0x1000 through a translation that was removed (filled",
             "stale for 800 instructions, of which 300 after",
             "held entry  0x8000000000001027: frame 0x1000, readable, writable, user\n",
             "now   0x0: absent",
@@ -188,5 +215,22 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn a_report_tells_tables_and_other_address_spaces_apart() {
+        let text = shown("C6", CHANGED);
+        assert!(
+            text.contains("through a page-table page that was removed"),
+            "{text}"
+        );
+        let text = shown("C5", "");
+        for part in [
+            "through a translation of another address space",
+            "850 instructions under PCID 7",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("changed by"), "{text}");
     }
 }

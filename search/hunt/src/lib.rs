@@ -46,17 +46,21 @@ pub struct Hunt {
     pub more: Vec<String>,
 }
 
-/// A function that returns at once if another one called it, directly or not.
+/// Leaves out a call or a flush that a function made, directly or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skip {
-    /// The function's first instruction.
+    /// The first instruction of the function that returns at once. Instead of an address: 1 for what a load of CR3
+    /// flushes, 2 for INVLPG, 3 for INVPCID.
     pub function: u64,
     /// The instructions of the caller.
     pub caller: Range<u64>,
 }
 
+/// Instructions whose flush can be left out. The numbers are those of `hunt.c`.
+const INSTRUCTIONS: [(&str, u64); 3] = [("cr3", 1), ("invlpg", 2), ("invpcid", 3)];
+
 impl Skip {
-    /// Reads `FUNCTION@CALLER`, or `FUNCTION` for all its calls.
+    /// Reads `FUNCTION@CALLER`, or `FUNCTION` for all its calls. `cr3`, `invlpg` and `invpcid` are instructions.
     ///
     /// # Errors
     /// If a name isn't that of exactly one function.
@@ -65,7 +69,11 @@ impl Skip {
             Some((function, caller)) => (function, symbols.range(caller)?),
             None => (text, 0..u64::MAX),
         };
-        let function = symbols.range(function)?.start;
+        let instruction = INSTRUCTIONS.iter().find(|(name, _)| *name == function);
+        let function = match instruction {
+            Some((_, number)) => *number,
+            None => symbols.range(function)?.start,
+        };
         Ok(Skip { function, caller })
     }
 }
