@@ -575,13 +575,16 @@ static void quell_flush_pending_range(struct address_space *mapping, pgoff_t fir
 {
 	pgoff_t index;
 
+	/*
+	 * A page that the caller has not found in the page cache had its number, and its word in the table, before it
+	 * left.
+	 */
+	smp_rmb();
 	if (last - first < QUELL_LOOK_UP) {
 		for (index = first; index <= last; index++)
 			quell_flush_pending_page(mapping, index);
 		return;
 	}
-	/* A page that the caller has not found in the page cache had its number before it left. */
-	smp_rmb();
 	if (smp_load_acquire(&last_number) << QUELL_PRINT_BITS > smp_load_acquire(&quell_lazy_places.paid))
 		quell_flush_pending_mappings(mapping, first, last);
 }
