@@ -404,6 +404,7 @@ where
         let engine = self.unflushed.engine;
         self.lose_borrowed();
         let pending = self.unflushed.pending.as_slice();
+        // A lazy CPU gets no request for a deferred flush, but its walker may read a freed table. [mutant TablesDeferred]
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);
@@ -540,6 +541,7 @@ where
             // these too, so they're flushed at the end.
             return me.flush_by_broadcast([(&*space, &request())].into_iter());
         }
+        // The CPU of the first change alone sends early. [mutant LentChangeTaken]
         if self.pending.is_empty() {
             self.cpu = me.id();
         }
@@ -560,6 +562,7 @@ where
             Some(index) => {
                 let entry = &mut self.pending.as_mut_slice()[index];
                 entry.request.grow(range, scope, engine.hw.ranges());
+                // Another CPU's change may be unsent. [mutant LentChangeForgotten]
                 entry.sent &= send_now;
                 entry.fresh = false;
                 entry.strides = entry.request.strides().unwrap_or(0);

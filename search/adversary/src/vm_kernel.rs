@@ -175,12 +175,12 @@ impl VmKernel<'_> {
 
     /// Loads the first word of a page as a program. Returns `None` if the program has no right to load it.
     pub fn read(&self, page: u64) -> Option<u64> {
-        self.user(page, AccessKind::Load, 0)
+        self.user((page, 0), AccessKind::Load, 0)
     }
 
     /// Fetches an instruction from a page as a program. Returns whether the program has the right to fetch it.
     pub fn fetch(&self, page: u64) -> bool {
-        self.user(page, AccessKind::Fetch, 0).is_some()
+        self.user((page, 0), AccessKind::Fetch, 0).is_some()
     }
 
     /// Stores to a page's first word as a program, if the program may.
@@ -190,18 +190,28 @@ impl VmKernel<'_> {
 
     /// Stores to the first word of a page as a program. Returns whether the program has the right to store there.
     pub fn try_write(&self, page: u64, value: u64) -> bool {
-        self.user(page, AccessKind::Store, value).is_some()
+        self.user((page, 0), AccessKind::Store, value).is_some()
     }
 
-    fn user(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
-        self.attempt(page, kind, value).ok()
+    /// Stores to the second word of a page as a program, if the program has the right to store there.
+    pub fn write_second_word(&self, page: u64, value: u64) {
+        self.user((page, 1), AccessKind::Store, value);
     }
 
-    /// Accesses the first word of a page as a program. Returns the word's value before the access.
+    fn user(&self, at: (u64, usize), kind: AccessKind, value: u64) -> Option<u64> {
+        self.attempt(at, kind, value).ok()
+    }
+
+    /// Accesses a word of a page as a program. Returns the word's value before the access.
     ///
     /// # Errors
     /// Returns the fault that the manager couldn't handle.
-    pub(crate) fn attempt(&self, page: u64, kind: AccessKind, value: u64) -> Result<u64, Fault> {
+    pub(crate) fn attempt(
+        &self,
+        (page, word): (u64, usize),
+        kind: AccessKind,
+        value: u64,
+    ) -> Result<u64, Fault> {
         let access = match kind {
             AccessKind::Load => Access::Read,
             AccessKind::Store => Access::Write,
@@ -213,7 +223,7 @@ impl VmKernel<'_> {
             context::with(|core| {
                 core.show_stores();
                 core.abstract_machine
-                    .begin_access(me, process, access, page, 0, value);
+                    .begin_access(me, process, access, page, word, value);
             });
         }
         let end = |result, stale| {
@@ -228,7 +238,7 @@ impl VmKernel<'_> {
             });
         };
         loop {
-            if let Some((held, stale)) = self.access(page, kind, value) {
+            if let Some((held, stale)) = self.access((page, word), kind, value) {
                 end(Ok(held), stale);
                 return Ok(held);
             }
@@ -246,11 +256,16 @@ impl VmKernel<'_> {
 
     /// Tries an access once. Returns the word's value, and whether the translation was a stale one, or `None` for a
     /// fault.
-    fn access(&self, page: u64, kind: AccessKind, value: u64) -> Option<(u64, bool)> {
+    fn access(
+        &self,
+        (page, word): (u64, usize),
+        kind: AccessKind,
+        value: u64,
+    ) -> Option<(u64, bool)> {
         let loud = context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
         let accessed = context::with(|core| {
-            let accessed = core.access(me, page, 0, (kind, value));
+            let accessed = core.access(me, page, word, (kind, value));
             if !loud {
                 core.drain_all(me);
             }
@@ -291,7 +306,7 @@ impl Kernel for VmKernel<'_> {
 
     fn nmi(&self) {
         if self.vm.engine().this_cpu().user_access_allowed() {
-            self.access(0, AccessKind::Load, 0);
+            self.access((0, 0), AccessKind::Load, 0);
         } else {
             self.hw.happen(MachineEvent::NmiRefused);
         }

@@ -169,11 +169,12 @@ impl User for Program<'_> {
     }
 
     fn try_read(&self, address: u64) -> Result<u64, Fault> {
-        self.kernel.attempt(address >> 12, AccessKind::Load, 0)
+        self.kernel.attempt((address >> 12, 0), AccessKind::Load, 0)
     }
 
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
-        let stored = self.kernel.attempt(address >> 12, AccessKind::Store, value);
+        let at = (address >> 12, 0);
+        let stored = self.kernel.attempt(at, AccessKind::Store, value);
         stored.map(|_| ())
     }
 

@@ -135,7 +135,7 @@ fn is_small(case: &Case) -> bool {
             ("nmi-switch" | "rollover-switch" | "rollover-table" | "rollover-table-once", _)
             | ("isolated-unmap", _)
             | ("nested-posting" | "nested-outbox" | "nested-coalesced" | "nested-alone", _)
-            | ("many-batches", _)
+            | ("many-batches" | "lazy-tables", _)
             // The CPU that retires the space sends requests until the other CPU has left.
             | ("retire-running", _) => false,
             ("own-nmi" | "own-program" | "own-program-deferral" | "lazy-late-unmap", _)

@@ -1,4 +1,4 @@
-//! The grammar of generated programs over the engine. Each small program here breaks the contract with a mistake that
+//! The grammars of generated programs. Each small program here breaks the contract with a mistake that
 //! no program without a certain operation can show.
 
 use crate::generate::{holds, needs};
@@ -129,4 +129,29 @@ run = [
 #[test]
 fn a_cpu_that_does_not_run_has_stored_in_its_order() {
     holds(LEFT_BUFFERED, 20_000);
+}
+
+/// A program stores behind the end of a file, in its last page, and then truncates the file to the length that it has.
+const BEHIND_END: &str = r#"
+machine = "x86"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 0 },
+    { do = "truncate", file = 0, pages = 0, word = 1 },
+    { do = "map-file", page = 0, pages = 1, file = 0, from = 0, shared = true, write = true },
+]
+run = [
+    { do = "write", page = 0, word = 1 },
+    { do = "truncate", file = 0, pages = 0, word = 1 },
+    { do = "read", page = 0, word = 1 },
+]
+[[program.calls.cpu]]
+run = [{ do = "read", page = 0 }]
+"#;
+
+#[test]
+fn stores_behind_the_end_of_a_file_are_in_the_grammar() {
+    needs(BEHIND_END, "VmTruncatesOnlyShorter");
 }

@@ -231,9 +231,19 @@ pub enum EngineOp {
 #[allow(missing_docs, reason = "what an operation does names its operands")]
 pub enum CallOp {
     /// Loads from a page.
-    Read { page: u64 },
+    Read {
+        page: u64,
+        /// The index of the word in the page.
+        #[serde(default, skip_serializing_if = "is_first")]
+        word: u8,
+    },
     /// Stores to a page.
-    Write { page: u64 },
+    Write {
+        page: u64,
+        /// The index of the word in the page.
+        #[serde(default, skip_serializing_if = "is_first")]
+        word: u8,
+    },
     /// Fetches an instruction from a page.
     Fetch {
         /// The page.
@@ -782,7 +792,10 @@ impl CallOp {
         };
         use CallOp::*;
         match *self {
-            Read { page } | Write { page } | Fetch { page } | Collapse { page } => place(page, 1),
+            Read { page, word } | Write { page, word } => {
+                place(page, 1).and(within("a word", word.into(), 0, 1))
+            }
+            Fetch { page } | Collapse { page } => place(page, 1),
             Fill { page, pages } | Map { page, pages, .. } | Unmap { page, pages } => {
                 place(page, pages)
             }

@@ -183,7 +183,8 @@ impl<'m, M: Machine> Files<'m, M> {
         let before = file.pages();
         let keep = bytes.div_ceil(PAGE_BYTES);
         // Do everything that can fail before anything changes. The page that is cut in the middle must be in memory,
-        // and stays there while we hold its lock.
+        // and stays there while we hold its lock. A file that doesn't become shorter is cut, too: programs may have stored
+        // behind its end. [mutant VmTruncatesOnlyShorter]
         let at = (bytes % PAGE_BYTES) as usize;
         let cut = at != 0 && keep <= before;
         let tail = cut.then(|| self.tail(id, file, keep - 1)).transpose()?;

@@ -84,6 +84,20 @@ impl<'m> BareKernel<'m> {
         self.finish_reclaim(&mut batch);
     }
 
+    /// Unmaps two pages of `space` in a batch, which another CPU uses in between. This CPU ends the batch.
+    pub fn lend_between(&self, space: usize, [before, after]: [u64; 2]) {
+        self.hw.say(|| {
+            format!("reclaim pages {before:#x} and {after:#x}, and lend the batch between")
+        });
+        let mut batch = self.crowded(space);
+        self.reclaim_into(&mut batch, space, before);
+        self.lent.set((&raw mut batch).cast());
+        self.tell(LENT);
+        self.wait_for(RETURNED);
+        self.reclaim_into(&mut batch, space, after);
+        self.finish_reclaim(&mut batch);
+    }
+
     /// Unmaps pages of `space` in another CPU's batch, and returns the batch to that CPU.
     ///
     /// If `ends` is set, it ends the batch first.

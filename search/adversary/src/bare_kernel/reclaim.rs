@@ -1,9 +1,9 @@
 //! Reclaims pages, with a flush or lazily, and gives their frames to new owners.
 
-use super::BareKernel;
+use super::{BareKernel, ENTRY_ORDER, leaf_of, root_of};
 use crate::coverage::MachineEvent;
 use crate::tables;
-use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
+use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -70,6 +70,37 @@ impl BareKernel<'_> {
             self.unlock(space);
         }
         taken
+    }
+
+    /// Frees the leaf table of `page` and unmaps page 0 of another space, in one batch of lazy unmap.
+    ///
+    /// A freed table's flush can't be deferred, whatever else is in the batch.
+    pub fn free_table_lazily(&self, space: usize, page: u64, other: usize) {
+        self.hw
+            .say(|| format!("frees the leaf table of {page:#x}, and reclaims page 0 of {other}"));
+        let deferred_flush = DeferredFlush::new();
+        deferred_flush.begin();
+        let mut batch = self.engine.batch(Purpose::Lazy);
+        self.lock(space);
+        let table = leaf_of(space, page);
+        let range = PageRange::one(Page(page & !511), PageSize::Large);
+        self.hw.table(root_of(space))[(page / 512) as usize].swap(0, ENTRY_ORDER);
+        batch.table_unlinked(&self.spaces[space], range, table);
+        self.unlock(space);
+        self.lock(other);
+        self.clear(other, 0);
+        batch.changed(
+            &self.spaces[other],
+            PageRange::base(Page(0), 1),
+            Scope::Leaf,
+        );
+        self.unlock(other);
+        if let Outcome::Deferred(frames) = batch.finish_deferred() {
+            deferred_flush.defer(frames.stamp());
+            drop(frames);
+            let _ = self.engine.flush_before_reuse(&deferred_flush);
+        }
+        self.hw.note(Event::TableFreed { frame: table });
     }
 
     /// Frees a frame whose flush may be deferred.

@@ -10,6 +10,7 @@ use super::program::{CallOp, CpuProgram, Flags, Memory};
 use crate::action::MAX_CPUS;
 use crate::context;
 use crate::coverage::Coverage;
+use crate::op::AccessKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{self, FIRST_PROCESS, ProgramParts, VmKernel};
 use quell::PageSize;
@@ -54,8 +55,9 @@ impl ProgramPlayer<'_> {
         (me as u64 + 1) << 16 | stores
     }
 
-    fn write(&self, k: &VmKernel<'_>, me: usize, page: u64) {
-        k.try_write(page, self.value(me));
+    fn write(&self, k: &VmKernel<'_>, me: usize, page: u64, word: u8) {
+        let at = (page, word.into());
+        let _ = k.attempt(at, AccessKind::Store, self.value(me));
     }
 
     /// Records that the CPU is back in its program, if it runs one.
@@ -97,14 +99,16 @@ impl ProgramPlayer<'_> {
             return;
         }
         match op {
-            CallOp::Read { page } => drop(k.read(page)),
-            CallOp::Write { page } => self.write(k, me, page),
+            CallOp::Read { page, word } => {
+                let _ = k.attempt((page, word.into()), AccessKind::Load, 0);
+            }
+            CallOp::Write { page, word } => self.write(k, me, page, word),
             CallOp::Fetch { page } => {
                 k.fetch(page);
             }
             CallOp::Fill { page, pages } => {
                 for page in page..page + pages {
-                    self.write(k, me, page);
+                    self.write(k, me, page, 0);
                     context::come_further();
                 }
             }

@@ -33,6 +33,24 @@ pub(super) const ALL: &[Scenario] = &[
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(reclaim_and_reuse)
         .cpu(read_twice),
+    // CPU 0 frees a table of a space that CPU 1 keeps loaded lazily, in a batch of lazy unmap whose last change is
+    // smaller.
+    Scenario::engine("lazy-tables")
+        .about("a table is freed by a batch of lazy unmap")
+        .finds(&["TablesDeferred"])
+        .must(Every, &[Machine(TableFreed)])
+        .start(|k| {
+            k.map(0, 0, frame(0), false);
+            k.map(1, SECOND, frame(1), true);
+            k.link(1, SECOND);
+        })
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| k.free_table_lazily(1, SECOND, 0))
+        .cpu(|k| {
+            k.idle();
+            k.switch(1);
+            k.read(SECOND);
+        }),
     // CPU 0 unmaps a clean page lazily; CPU 1 maps another page of the file there; CPU 2 reads.
     Scenario::engine("lazy-rewrite")
         .about("an entry whose flush is deferred is written again")

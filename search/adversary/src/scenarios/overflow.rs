@@ -109,6 +109,22 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| k.lend_batch(0, 0, 0))
         .cpu(|k| k.use_lent_batch(0, &[], true))
         .cpu(read_twice),
+    // CPU 0 unmaps a page in a batch, CPU 1 another one and CPU 0 a third. CPU 0 ends the batch: its barrier does not
+    // complete what CPU 1 has broadcast.
+    Scenario::engine("lent-between")
+        .about("a CPU ends its batch, in which another has unmapped a page meanwhile")
+        .finds(&["LentChangeForgotten", "LentChangeTaken"])
+        .must(Every, &[Machine(FrameReused)])
+        .start(|k| {
+            two_pages(k);
+            k.map(0, 2, frame(2), true);
+        })
+        .cpu(|k| k.lend_between(0, [0, 2]))
+        .cpu(|k| k.use_lent_batch(0, &[1], false))
+        .cpu(|k| {
+            k.read(1);
+            k.read(1);
+        }),
     // The same in a space for which the batch has no room.
     Scenario::engine("lent-overflow")
         .about("a CPU ends another's batch, which has no room for the space")

@@ -434,4 +434,22 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(0);
         }),
+    // A file ends after the first word of its page. CPU 0 stores to the second word, behind the end, and then truncates
+    // the file to the same length, so that word becomes zero.
+    Scenario::over_vm("vm-truncate-behind-end")
+        .about("truncation of what a program has stored behind the end")
+        .finds(&["VmTruncatesOnlyShorter"])
+        .must(Every, &[Machine(CallReturned)])
+        .vm_start(|k| {
+            let file = k.create(1, 1);
+            k.truncate_behind_first(file, 0);
+            k.map_file(0, 1, file);
+        })
+        .vm_cpu(|k| {
+            k.write_second_word(0, 2);
+            k.truncate_behind_first(0, 0);
+        })
+        .vm_cpu(|k| {
+            k.read(0);
+        }),
 ];

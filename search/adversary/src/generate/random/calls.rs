@@ -234,12 +234,17 @@ impl CallSwarm {
     }
 
     pub(super) fn access(&self, rng: &mut Rng) -> CallOp {
-        let page = self.used(rng);
+        let (page, word) = (self.used(rng), self.word(rng));
         if rng.one_in(2) {
-            CallOp::Read { page }
+            CallOp::Read { page, word }
         } else {
-            CallOp::Write { page }
+            CallOp::Write { page, word }
         }
+    }
+
+    /// Draws a word of a page. In a file's last page, the second may lie beyond the end.
+    fn word(&self, rng: &mut Rng) -> u8 {
+        rng.one_in(if self.files > 0 { 4 } else { 16 }).into()
     }
 
     /// Draws a kind for one side of a duel: a kind of the theme, a kind of the swarm that does more than use memory, or
@@ -299,9 +304,11 @@ impl CallSwarm {
         let op = match rng.pick(&self.kinds) {
             Read => CallOp::Read {
                 page: self.used(rng),
+                word: self.word(rng),
             },
             Write => CallOp::Write {
                 page: self.used(rng),
+                word: self.word(rng),
             },
             Map => CallOp::Map {
                 page,
@@ -318,7 +325,7 @@ impl CallSwarm {
             },
             PageOut => {
                 if rng.one_in(4) {
-                    into.push(CallOp::Write { page });
+                    into.push(write(page));
                 }
                 CallOp::PageOut { page, pages }
             }
@@ -329,8 +336,8 @@ impl CallSwarm {
             Enter => {
                 into.push(CallOp::Enter { process });
                 match rng.one_in(2) {
-                    true => CallOp::Read { page },
-                    false => CallOp::Write { page },
+                    true => read(page),
+                    false => write(page),
                 }
             }
             Exit => {
@@ -406,14 +413,24 @@ impl CallSwarm {
     }
 }
 
+/// Loads the first word of a page.
+pub(super) const fn read(page: u64) -> CallOp {
+    CallOp::Read { page, word: 0 }
+}
+
+/// Stores to the first word of a page.
+pub(super) const fn write(page: u64) -> CallOp {
+    CallOp::Write { page, word: 0 }
+}
+
 /// Moves pages. Then accesses their old or new place.
 fn remap(rng: &mut Rng, page: u64, pages: u64, into: &mut Vec<CallOp>) -> CallOp {
     let to = rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2);
     into.push(CallOp::Remap { page, pages, to });
     match rng.below(4) {
-        0 => CallOp::Write { page },
-        1 => CallOp::Read { page: to },
-        _ => CallOp::Write { page: to },
+        0 => write(page),
+        1 => read(to),
+        _ => write(to),
     }
 }
 
@@ -424,16 +441,18 @@ fn fork(rng: &mut Rng, page: u64, process: u32, into: &mut Vec<CallOp>) -> CallO
         0 => CallOp::Enter { process },
         1 | 2 => {
             into.push(CallOp::Enter { process });
-            CallOp::Write { page }
+            write(page)
         }
-        _ => CallOp::Write { page },
+        _ => write(page),
     }
 }
 
 /// Returns the first few pages that programs map and use.
 pub(super) fn pages_of(cpu: &[CpuProgram<CallOp>]) -> Vec<u64> {
     few_of(cpu, |op| match *op {
-        CallOp::Read { page } | CallOp::Write { page } | CallOp::MapFile { page, .. } => Some(page),
+        CallOp::Read { page, .. } | CallOp::Write { page, .. } | CallOp::MapFile { page, .. } => {
+            Some(page)
+        }
         _ => None,
     })
 }

@@ -2,7 +2,9 @@
 //!
 //! Every program begins with mapped memory and files, which are mostly used, because nothing can fail without them.
 
-use super::calls::{CLEARS, CallKind, CallSwarm, ELSEWHERE, LargePages, SPLITS, USES, kinds_of};
+use super::calls::{
+    CLEARS, CallKind, CallSwarm, ELSEWHERE, LargePages, SPLITS, USES, kinds_of, read, write,
+};
 use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
 use crate::generated::program::{CallOp, CpuProgram, FLAGS, Memory, Program, WINDOW};
@@ -55,7 +57,7 @@ pub(in crate::generate) fn calls_program_like(
             pages,
             large: false,
         });
-        first.push(CallOp::Write { page });
+        first.push(write(page));
     }
     let turns_over = match duel {
         Some(kinds) => kinds.contains(&CallKind::Turnover),
@@ -152,7 +154,7 @@ fn map_large(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<
         large,
     });
     if large && !untouched {
-        first.push(CallOp::Write { page: 0 });
+        first.push(write(0));
     } else if !large {
         first.push(CallOp::Fill {
             page: 0,
@@ -186,8 +188,8 @@ fn map_pages(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<
         }
         if !untouched && rng.below(4) > 0 {
             first.push(match rng.one_in(2) {
-                true => CallOp::Write { page },
-                false => CallOp::Read { page },
+                true => write(page),
+                false => read(page),
             });
             if rng.one_in(8) {
                 first.push(CallOp::PageOut { page, pages: 1 });
@@ -200,7 +202,7 @@ fn map_pages(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<
 /// paged out.
 fn map_beside(rng: &mut Rng, map: CallOp, page: u64, first: &mut Vec<CallOp>) {
     first.push(mapped_again(map, page));
-    first.push(CallOp::Read { page });
+    first.push(read(page));
     if rng.one_in(3) {
         first.push(CallOp::PageOut { page, pages: 1 });
     }
