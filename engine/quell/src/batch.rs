@@ -404,7 +404,8 @@ where
         let engine = self.unflushed.engine;
         self.lose_borrowed();
         let pending = self.unflushed.pending.as_slice();
-        // A lazy CPU gets no request for a deferred flush, but its walker may read a freed table. [mutant TablesDeferred]
+        // A lazy CPU gets no request for a deferred flush, but its walker may read a freed table. [mutant
+        // TablesDeferred]
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);

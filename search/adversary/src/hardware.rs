@@ -17,6 +17,9 @@ use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 use quell_zero::{Clear, Strategy};
 use std::sync::atomic::Ordering;
 
+/// The bytes of the kernel's half in a root table.
+const KERNEL_HALF: u64 = 0x6ba1f;
+
 /// The adversary's machine, as the code that runs on it sees it.
 ///
 /// Its state belongs to the thread's current run.
@@ -293,6 +296,12 @@ unsafe impl Machine for Adversary {
         // SAFETY: the session owns the pages. It outlives every machine that runs in it, and never moves or frees them
         // before.
         unsafe { (*context::arena()).table(frame.0 as u32) }
+    }
+
+    // The words of tables are stored apart from the content of frames. There the kernel's half is what the next owner
+    // of the frame finds.
+    fn prepare_root(&self, root: Frame) {
+        self.write_frame(root, 0, &KERNEL_HALF.to_le_bytes());
     }
 
     fn words_in_use(&self, frame: Frame) -> impl Iterator<Item = usize> {

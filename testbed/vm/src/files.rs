@@ -83,6 +83,7 @@ impl<'m, M: Machine> Files<'m, M> {
             .slot(page)
             .ok_or(Error::BeyondEnd)?
             .lock(self.machine());
+        // The rest of the last page is in memory, but not in the file. [mutant VmReadsBehindEnd]
         if offset + 8 > file.bytes() {
             return Err(Error::BeyondEnd);
         }
@@ -183,8 +184,8 @@ impl<'m, M: Machine> Files<'m, M> {
         let before = file.pages();
         let keep = bytes.div_ceil(PAGE_BYTES);
         // Do everything that can fail before anything changes. The page that is cut in the middle must be in memory,
-        // and stays there while we hold its lock. A file that doesn't become shorter is cut, too: programs may have stored
-        // behind its end. [mutant VmTruncatesOnlyShorter]
+        // and stays there while we hold its lock. A file that doesn't become shorter is cut, too: programs may have
+        // stored behind its end. [mutant VmTruncatesOnlyShorter]
         let at = (bytes % PAGE_BYTES) as usize;
         let cut = at != 0 && keep <= before;
         let tail = cut.then(|| self.tail(id, file, keep - 1)).transpose()?;

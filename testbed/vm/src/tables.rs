@@ -187,10 +187,12 @@ impl<'m, M: Machine> Tables<'m, M> {
 
     /// Makes an empty table that isn't linked.
     pub(crate) fn new_table(&self, level: Level, memory: &impl FrameSource) -> Option<Frame> {
+        // A walker may read every word. [mutant VmTablesUnzeroed]
         let frame = memory.alloc(0, Content::Zeros(0))?;
         let info = self.frames.info(frame);
         info.set_words_used(0);
         let mut state = info.state(self.machine());
+        // A root still has the kernel's half when it is freed. [mutant VmRootStaysZero]
         state.set_written(Owner::Table);
         self.machine().note(Event::TableAllocated { frame, level });
         self.machine().charge(Work::Path(Path::Table));

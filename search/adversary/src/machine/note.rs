@@ -55,7 +55,17 @@ impl Core {
                 history.allocated_by = by;
             }
             Event::TableAllocated { frame, .. } => {
-                let history = self.oracle.frame_mut(frame.0 as u32);
+                let number = frame.0 as u32;
+                // The words of tables are stored apart from the content of frames, so no walk shows what is left there.
+                if (0..FRAME_WORDS).any(|word| self.content_seen(me, number, word) != 0) {
+                    let account = "a page table is made in memory that is not zero";
+                    self.fail(
+                        Violation::new(Clause::C8, account)
+                            .by(CpuId(me as u16))
+                            .in_frame(frame),
+                    );
+                }
+                let history = self.oracle.frame_mut(number);
                 history.captured = 0;
                 history.dead_table = false;
                 history.free = false;

@@ -434,6 +434,59 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(0);
         }),
+    // CPU 0 drops two pages that it has written. Another page and its table get their frames.
+    Scenario::over_vm("vm-table-reuse")
+        .about("a page table gets memory that a program has written")
+        .finds(&["VmTablesUnzeroed"])
+        .must(Every, &[Machine(FrameReused), Machine(Zeroed)])
+        .with_memory([16, 0])
+        .vm_start(|k| {
+            k.map(0, 2);
+            k.write(0, 1);
+            k.write(1, 2);
+            k.keep_table();
+            k.map(2 * LARGE, 1);
+        })
+        .vm_cpu(|k| {
+            k.discard(0, 2);
+            k.read(2 * LARGE);
+        })
+        .vm_cpu(|k| {
+            k.read(0);
+        }),
+    // CPU 0 ends a process, and gets the frame of its root for a page of zeros.
+    Scenario::over_vm("vm-root-reuse")
+        .about("a page of zeros gets the memory of a root table")
+        .finds(&["VmRootStaysZero"])
+        .must(Every, &[Machine(SpaceRetired), Machine(Zeroed)])
+        .vm_start(|k| {
+            k.map(0, 1);
+            k.keep_table();
+            k.spawn();
+        })
+        .vm_cpu(|k| {
+            k.exit(CHILD);
+            k.read(0);
+        })
+        .vm_cpu(|k| {
+            k.read(0);
+        }),
+    // CPU 0 truncates a file after the first word of its page, and reads the second.
+    Scenario::over_vm("vm-read-behind-end")
+        .about("a call that reads behind the end of a file")
+        .finds(&["VmReadsBehindEnd"])
+        .must(Every, &[Machine(CallReturned)])
+        .vm_start(|k| {
+            let file = k.create(1, 1);
+            k.map_file_read(0, 1, file);
+        })
+        .vm_cpu(|k| {
+            k.truncate_behind_first(0, 0);
+            k.read_second(0, 0);
+        })
+        .vm_cpu(|k| {
+            k.read(0);
+        }),
     // A file ends after the first word of its page. CPU 0 stores to the second word, behind the end, and then truncates
     // the file to the same length, so that word becomes zero.
     Scenario::over_vm("vm-truncate-behind-end")

@@ -215,6 +215,12 @@ impl VmKernel<'_> {
         self.try_call(Call::Read { file, offset }).ok()
     }
 
+    /// Reads the second word of a page of a file. Returns `None` beyond its end.
+    pub fn read_second(&self, file: FileId, page: u64) -> Option<u64> {
+        let offset = address(page) + 8;
+        self.try_call(Call::Read { file, offset }).ok()
+    }
+
     /// Truncates a file to this number of pages.
     pub fn truncate(&self, file: FileId, pages: u64) {
         let bytes = address(pages);

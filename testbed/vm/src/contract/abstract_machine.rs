@@ -27,6 +27,7 @@
 //!
 //! * An access succeeds only if a candidate of the page's area allows it. A load returns a candidate of the word.
 //! * An access is refused only for a reason: no area, too few rights, beyond the end of the file, no memory.
+//! * A call reads a file only before its end.
 //! * A shared page has the file's content. A private page has it too, until it is stored to.
 //! * A child process has the areas and private words that its parent had at some moment of the fork.
 //! * A truncation zeroes every word from its byte on.
@@ -988,13 +989,20 @@ impl AbstractMachine {
                     format!("{call:x?} finds a page unmapped that is mapped"),
                 );
             }
-            (Call::Read { file, offset }, Ok(held))
-                if !(self.numbers(Place::Word(file, offset), cpu, since)).contains(&held) =>
-            {
-                let account = format!(
-                    "file {file} holds {held:#x} at {offset:#x}, which nobody has left there"
-                );
-                return breach(Clause::C2, account);
+            (Call::Read { file, offset }, Ok(held)) => {
+                let lengths = self.numbers(Place::Length(file), cpu, since);
+                if lengths.iter().all(|&length| offset + 8 > length) {
+                    return breach(
+                        Clause::Misuse,
+                        format!("file {file} is read at {offset:#x}, behind its end"),
+                    );
+                }
+                if !(self.numbers(Place::Word(file, offset), cpu, since)).contains(&held) {
+                    let account = format!(
+                        "file {file} holds {held:#x} at {offset:#x}, which nobody has left there"
+                    );
+                    return breach(Clause::C2, account);
+                }
             }
             (Call::Read { file, offset }, Err(Error::BeyondEnd)) => {
                 let lengths = self.numbers(Place::Length(file), cpu, since);
