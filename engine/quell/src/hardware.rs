@@ -1,7 +1,7 @@
 //! The interface that a machine provides to the engine: [`Hardware`], whose page has the rules.
 //!
-//! The engine is generic over the machine. A kernel, a hypervisor, the machine in software, a set of threads and a
-//! checker of memory orderings all implement [`Hardware`]. Shared memory is part of the machine, too: every word that
+//! The engine is generic over the machine. A kernel, a hypervisor, the simulators, a set of threads and a checker of
+//! memory orderings all implement [`Hardware`]. Shared memory is part of the machine, too: every word that
 //! two CPUs may access is a [`Hardware::Word`].
 
 use crate::addr::{Frame, PageRange};
@@ -12,7 +12,7 @@ use crate::word::Word;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// Numbers a hardware tag of TLB entries: a PCID (x86) or ASID (Arm, RISC-V).
+/// The number of a hardware tag of TLB entries: a PCID (x86) or ASID (Arm, RISC-V).
 ///
 /// # Examples
 ///
@@ -53,7 +53,7 @@ pub enum Scope {
     Tables,
 }
 
-/// Names translations for [`Hardware::invalidate`] or [`Broadcast::start`] to drop.
+/// Says which translations [`Hardware::invalidate`] or [`Broadcast::start`] must drop.
 ///
 /// # Examples
 ///
@@ -156,7 +156,8 @@ impl<H> PlaceOf<H> {
 /// # Guarantees of the implementation
 ///
 /// * When [`Hardware::invalidate`] returns, it has taken effect on this CPU. No later access of this CPU uses a covered
-///   entry, and neither does any speculation whose result a later access uses. Exempt are entries that were filled
+///   entry. If a later access was begun speculatively with such an entry, its result is discarded. Exempt are entries
+///   that were filled
 ///   again from the tables after the call began. Fills after the call see every page-table store that precedes the call
 ///   in program order, and those of other CPUs that this CPU has observed. If a release store follows the call, another
 ///   CPU sees that store only after the call has taken effect. All of this also holds for [`Hardware::load_root`]
@@ -378,8 +379,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Returns a number, the *mark*, that covers all invalidations in devices started before this call.
     ///
     /// It covers the calls of [`Hardware::start_secondary`] on this CPU, and those on other CPUs that this CPU has
-    /// observed. If devices take invalidations from a queue, the mark can be the number of a later command that signals
-    /// its completion. If `start_secondary` itself completes the invalidations, return any number. The call may come
+    /// observed. If devices take invalidations from a queue, put a command behind them that signals when it
+    /// completes. The mark can be the number of that command. If `start_secondary` itself completes the invalidations,
+    /// return any number. The call may come
     /// under the lock of a table, so it must not wait.
     #[inline]
     fn mark_secondary(&self) -> u64 {

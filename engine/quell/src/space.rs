@@ -18,22 +18,24 @@
 //!
 //! # Deferred flushes
 //!
-//! A later observer that finds an entry already cleared reads three words of one line. They show whether a batch has
-//! yet to flush, whether a change is pending that no batch counts ([`overflow`](crate::overflow)), and whether a
-//! stamp is deferred until reuse. If all three are clear, every cleared entry of the space has been flushed.
+//! A later observer that finds an entry already cleared reads three words of one cache line. They show whether a
+//! batch has yet to flush, whether a change that was not counted as a batch ([`overflow`](crate::overflow)) has yet to
+//! be flushed, and whether a flush is deferred until reuse. If all three are clear, every cleared entry of the space has
+//! been flushed.
 //!
-//! # One word for both
+//! # Generation and count share a word
 //!
-//! The low bits of the word that holds the generation count the pending batches, which have yet to flush. So a batch
-//! that finds only its own CPU in `loaded` takes its generation and leaves the count in one locked operation instead of
-//! two. It reads the set only once, *before* that. A CPU that enters the set later reads this word later still. It
-//! finds either the pending batch, and drops its entries of the space, or the new generation.
+//! The high bits of one word hold the generation. The low bits hold the number of pending batches, which have yet to
+//! flush. So a batch that finds only its own CPU in `loaded` needs one locked operation, not two, to take its generation
+//! and to subtract itself from the count. It reads the set only once, *before* that. A CPU that enters the set later
+//! reads this word later still. If it finds the batch pending, it drops its own entries of the space. Otherwise it
+//! finds the new generation.
 //!
 //! The count must not overflow into the generation. Half of its range is for pending batches, two for each CPU that the
 //! engine supports. We don't count a batch beyond these: its change becomes one that no batch counts. The other half is
 //! for initiators that have incremented the count and not yet checked the result. It's enough for two on each CPU: one
 //! that an interrupt handler has preempted, and that handler. If the lock of a table lets its holder be preempted,
-//! threads that are stopped between these two instructions count as well. The 52 bits above last for 14 years of one
+//! threads that are stopped between the increment and the check count as well. The 52 bits above last for 14 years of one
 //! flush each 100 ns in one space. With sets of 8192 CPUs, 49 bits remain, which last for one year and nine months.
 
 use crate::addr::Frame;
