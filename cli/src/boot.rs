@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
 use quell_boot::{
-    Arch, Options, UsageError, bochs, end_requested, follow, prepare, refused, toolchain,
+    Arch, NAMES, Options, UsageError, bochs, end_requested, follow, prepare, refused, toolchain,
 };
 use quell_experiments::workloads;
 use quell_workloads::Workload;
@@ -181,7 +181,14 @@ impl BootArgs {
         }
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
-        let options = Options::parse(&line).map_err(usage)?;
+        let options = Options::parse(&line).map_err(|wrong| {
+            let misspelt = words.iter().filter_map(|word| word.split('=').next());
+            let mut misspelt = misspelt.filter(|name| !NAMES.contains(name));
+            let near = misspelt
+                .next()
+                .map_or_else(String::new, |name| hint(name, NAMES));
+            usage(format_args!("{wrong}{near}"))
+        })?;
         let rules = quell_mutants::list::all()
             .iter()
             .map(|mutant| mutant.name.as_str());

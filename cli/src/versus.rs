@@ -69,7 +69,7 @@ struct LinuxArgs {
     #[arg(long)]
     without_own: bool,
     /// Use this policy in quell's own kernel: all, baseline, S0+S4, all-S3 … (`quell list policies`)
-    #[arg(long, default_value = "all", value_parser = quell_conformance::parse_policy)]
+    #[arg(long, default_value = "all", value_parser = quell_experiments::policies::mechanisms)]
     policy: Policy,
     /// Multiply the work of each workload by this factor
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "quick",

@@ -250,7 +250,6 @@ fn the_machine_file_reads_back_and_reproduces_what_it_was_made_from() {
             Some(within) => {
                 assert_eq!(within, error.abs() <= 0.30, "{one}");
                 assert_eq!(one["why"].is_string(), !within, "{one}");
-                assert!(one["noise"].as_f64().unwrap() <= 0.15, "{one}");
             }
             None => assert!(one["why"].as_str().unwrap().contains("judged"), "{one}"),
         }

@@ -36,7 +36,12 @@ fn what_cannot_be_recorded_is_named_with_the_way_out() {
         .assert()
         .code(2)
         .stderr(contains("above 0"));
-    quell(&["-a", "--overhead", "-1"]).assert().code(2);
+    for overhead in ["-1", "nan", "inf", "1e300"] {
+        quell(&["-a", &format!("--overhead={overhead}")])
+            .assert()
+            .code(2)
+            .stderr(contains("a percentage from 0 to 100"));
+    }
     quell(&["-a", "-p", "1"]).assert().code(2);
     quell(&["-a", "--import", "x"]).assert().code(2);
 }

@@ -1,8 +1,8 @@
-//! The report in a browser: nothing is wider than the window, on a laptop and on a phone, and its figures are those of
-//! the JSON.
+//! The report and the page on zeroing in a browser: nothing is wider than the window, on a laptop and on a phone. The
+//! report's figures are those of the JSON.
 //!
-//! The test needs Chromium. Without it, the test prints `SKIPPED`, past the test harness, and passes. If
-//! `QUELL_REQUIRE_BROWSER` is set, it fails instead.
+//! The tests need Chromium. Without it, they print `SKIPPED`, past the test harness, and pass. If
+//! `QUELL_REQUIRE_BROWSER` is set, they fail instead.
 
 #[path = "../../profiler/record/tests/browser/mod.rs"]
 mod browser;
@@ -20,10 +20,20 @@ const MEASURE: &str = r##"
     if (one.closest("svg")) return false;
     return one.getBoundingClientRect().right > room + 1;
   }).map(one => one.tagName + " " + one.textContent.slice(0, 60));
+  // Text of a drawing may not lie on other text.
+  const over = [];
+  for (const drawing of page.querySelectorAll("svg")) {
+    const texts = [...drawing.querySelectorAll("text")].map(one => [one.getBoundingClientRect(), one.textContent]);
+    texts.forEach(([a, first], at) => texts.slice(at + 1).forEach(([b, second]) => {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 2 && high > Math.min(a.height, b.height) / 2) over.push(first + " | " + second);
+    }));
+  }
   const text = one => one.innerText.trim();
   const rows = [...page.querySelectorAll("#figures tr")]
     .map(row => [...row.querySelectorAll("td.n")].map(text)).filter(row => row.length > 0);
-  return { room, scroll: page.documentElement.scrollWidth, wide, rows,
+  return { room, scroll: page.documentElement.scrollWidth, wide, over, rows,
                    drawings: page.querySelectorAll("svg").length };
 "##;
 
@@ -88,6 +98,7 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
             "at {width}: {found}"
         );
         assert!(found["drawings"].as_u64() > Some(3), "{found}");
+        assert_eq!(found["over"], serde_json::json!([]), "at {width}");
         let rows: Vec<Vec<String>> = serde_json::from_value(found["rows"].clone()).unwrap();
         assert_eq!(rows, expected, "at {width}");
     }
@@ -96,4 +107,53 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
     let wide = report.replace("<h2>", "<div style=\"width:1500px\">too wide</div><h2>");
     let found = browser.ask(&wide, 1280, MEASURE);
     assert!(!found["wide"].as_array().unwrap().is_empty(), "{found}");
+}
+
+/// These experiments are smaller than the published ones, so their bars are in percent.
+#[test]
+#[ignore = "runs for a minute: `cargo xtask ci pages`"]
+fn no_text_of_the_report_lies_on_other_text() {
+    let Some(browser) = Browser::find("the report of the readers") else {
+        return;
+    };
+    let path = browser.folder().join("report.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["reproduce", "--only", "readers", "--report"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = std::fs::read_to_string(&path).unwrap();
+    let found = browser.ask(&report, 1280, MEASURE);
+    assert_eq!(found["over"], serde_json::json!([]));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "measures this host for seconds: `cargo xtask ci pages`"]
+fn the_page_on_zeroing_fits_its_window() {
+    let Some(browser) = Browser::find("the page on zeroing") else {
+        return;
+    };
+    let path = browser.folder().join("clear.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["measure", "clear", "--seconds", "1", "--max-bytes", "64K"])
+        .arg("--html")
+        .arg(&path)
+        .output()
+        .unwrap();
+    // A missed target is no failure here.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    let page = std::fs::read_to_string(&path).unwrap();
+    for width in [390, 768, 1280] {
+        let found = browser.ask(&page, width, MEASURE);
+        assert_eq!(found["wide"], serde_json::json!([]), "at {width}");
+        assert!(
+            found["scroll"].as_u64() <= Some(u64::from(width)),
+            "{found}"
+        );
+        assert_eq!(found["drawings"], 1, "{found}");
+        assert_eq!(found["over"], serde_json::json!([]), "at {width}");
+    }
+    browser.check_contrast(&page);
 }

@@ -23,6 +23,7 @@ const COMMANDS: &[&str] = &[
     "predict --machine milan --kernel baseline",
     "measure engine --rounds 3",
     "measure clear --seconds 1 --max-bytes 64K",
+    "measure paths --seconds 1",
     "measure host --only discard --seconds 1 --no-machine-file",
     concat!(
         "record --import ",

@@ -106,6 +106,10 @@ pub const STEPS: &[Step] = &[
     step("c", Tests, &["cargo", "test", "--test", "c", "--", "--include-ignored"],
         "the C interface is built for kernels, and programs in C run on it")
         .with(&[("QUELL_REQUIRE_C", "1")]),
+    step("pages", Tests,
+        &["cargo", "test", "--test", "cli", "--test", "record", "--", "--include-ignored", "report::", "page::"],
+        "pages can be used and read in a browser: wide and narrow, light and dark")
+        .with(&[("QUELL_REQUIRE_BROWSER", "1")]),
     step("figures", Tests,
         &["cargo", "test", "--test", "cli", "--", "--ignored", "figures::", "worlds::",
           "cli::the_report_needs_nothing_from_elsewhere", "cli::what_guards_cost"],

@@ -11,7 +11,7 @@ use quell_adversary::replay::{replay, replay_code};
 use quell_adversary::{Case, Coverage, Failure, MachineKind, Mistake};
 use quell_conformance::PolicyText;
 use quell_experiments::cpu_time;
-use quell_model::output::{Destination, note, paragraph, say, several, write};
+use quell_model::output::{self, Destination, note, paragraph, say, several, write};
 use quell_vm::contract::{Violation, timeline};
 use serde_json::json;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub fn list(as_json: bool) {
             .collect();
         let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies,
                           "mutants": mutants });
-        quell_model::output::object(all);
+        output::object(all);
         return;
     }
     say!("{}\n", tables::scenarios());
@@ -135,10 +135,10 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
             "schedules_per_second": rate.round(),
             "schedules_per_cpu_second": cpu_time::rate(schedules, spent),
         });
-        quell_model::output::object(all);
+        output::object(all);
         return outcome;
     }
-    say!("{}", tables::found(&found, args.exhaustive));
+    output::table(&tables::found(&found, args.exhaustive));
     if args.coverage {
         let mut all = Coverage::default();
         for result in results {
@@ -210,7 +210,7 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
 
 /// Prints the results of cases, which several hosts may have searched.
 pub fn rows(rows: &[Row], exhaustive_asked: bool) {
-    say!("{}", tables::found(rows, exhaustive_asked));
+    output::table(&tables::found(rows, exhaustive_asked));
     let schedules: u64 = rows.iter().map(|row| row.schedules).sum();
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     say!(
@@ -292,7 +292,7 @@ pub fn steps_json(
         "violation": found.map(cases::violation),
         "steps": steps,
     });
-    quell_model::output::object(all);
+    output::object(all);
 }
 
 /// Prints the fate of each mutant.
@@ -316,11 +316,11 @@ pub fn mutants(args: &ExploreArgs, tested: &[MutantResult], elapsed: Duration) -
                 })
             })
             .collect();
-        quell_model::output::object(json!({ "mutants": rows }));
+        output::object(json!({ "mutants": rows }));
     } else if args.markdown {
         markdown(tested);
     } else {
-        say!("{}", tables::became(tested));
+        output::table(&tables::became(tested));
         say!(
             "{} of {} mutants killed in {:.1} s",
             tested.len() - survivors,

@@ -68,7 +68,7 @@ fn run_guards(args: &EngineArgs) -> Result<ExitCode> {
 }
 
 fn print(costs: &Costs) {
-    say!("{}", cost_table(&costs.rows));
+    output::table(&cost_table(&costs.rows));
     match costs.shootdowns {
         Some(one) => {
             paragraph(format_args!(

@@ -9,7 +9,7 @@ use quell_record::report::Report;
 use serde_json::json;
 
 use super::read::{analysed, open};
-use super::{replay, show};
+use super::{note_unknown, replay, show};
 use quell_model::output::say;
 
 /// Advise on a recording: the changes that remove shootdowns, and how many each removes
@@ -41,6 +41,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let (all, calls) = analysed(&mut *source, &mut ())?;
     let host = all.host.clone();
     let only = args.program.as_deref();
+    note_unknown(only, &all);
     let report = Report::new(all, only);
     let replayed =
         machine.map(|machine| replay_busiest(&calls, only, &machine, host.as_ref(), &report));

@@ -417,12 +417,12 @@ pub fn seconds(word: &str) -> Result<Duration, String> {
         .ok_or(wrong)
 }
 
-/// Parses a share in percent. With 100 or more there is no limit.
+/// Parses a share in percent. With 100 there is no limit.
 pub fn percent(word: &str) -> Result<f64, String> {
     let percent: f64 = word.parse().unwrap_or(f64::NAN);
     match percent {
-        100.0.. => Ok(f64::INFINITY),
-        0.0.. => Ok(percent),
-        _ => Err("expected a percentage of 0 or more; 100 records everything".to_owned()),
+        100.0 => Ok(f64::INFINITY),
+        0.0..100.0 => Ok(percent),
+        _ => Err("expected a percentage from 0 to 100; 100 records everything".to_owned()),
     }
 }

@@ -29,14 +29,16 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use quell_clock::MachineFile;
 use quell_host::predict::recorded::replay_busiest;
+use quell_record::attribute::Attribution;
 use quell_record::perf::Source;
 use quell_record::report::Report;
 use quell_record::show::folded::WeightKind;
 use quell_record::show::perfetto::Perfetto;
 use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
+use quell_workloads::files::hint;
 
-use quell_model::output::{Destination, INTERRUPTED};
+use quell_model::output::{Destination, INTERRUPTED, note};
 use quell_model::usage::usage;
 use read::{analysed, open};
 
@@ -129,6 +131,18 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     ))
 }
 
+/// Prints a note if the recording has no program of this name. That's no error, because a recording can't be repeated.
+fn note_unknown(program: Option<&str>, all: &Attribution) {
+    let Some(wanted) = program else { return };
+    let names = || all.programs.iter().map(|program| &*program.name);
+    if names().all(|name| name != wanted) {
+        note!(
+            "--program {wanted}: the recording has no such program{}",
+            hint(wanted, names())
+        );
+    }
+}
+
 /// The machine and the files that the options name, checked before recording.
 struct OutputPlaces {
     machine: Option<MachineFile>,
@@ -184,6 +198,7 @@ impl ShowArgs {
         let (all, calls) = analysed(source, &mut observer)?;
         let (perfetto, timeline) = observer;
         let host = all.host.clone();
+        note_unknown(self.program.as_deref(), &all);
         let report = Report::new(all, self.program.as_deref());
         if let Some(workload) = &workload {
             let busiest = calls.busiest(self.program.as_deref());

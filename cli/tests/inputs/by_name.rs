@@ -288,6 +288,9 @@ fn a_misspelt_name_suggests_the_nearest() {
         ("rum dontneed", "run"),
         ("run dontned", "dontneed"),
         ("run dontneed --machine miln", "milan"),
+        ("predict --machine haswel", "haswell-server"),
+        ("run dontneed --policy baselin", "baseline"),
+        ("explore unmap-access --policy baselin", "baseline"),
         ("run dontneed --param pgaes=1", "pages"),
         ("run dontneed --set interrupt.sned=1ns", "interrupt.send"),
         (
@@ -298,6 +301,11 @@ fn a_misspelt_name_suggests_the_nearest() {
         (&format!("run {workload}"), "name"),
         ("sweep dontneed --param pgaes=1", "pages"),
         ("boot selftset", "selftest"),
+        ("boot --option polcy=all", "policy"),
+        (
+            "boot --option break=SwitchIgnoresGeneraton",
+            "SwitchIgnoresGeneration",
+        ),
         ("reproduce --only dontned", "dontneed"),
         ("held-out zeroin", "zeroing"),
         ("explore unmap-acces", "unmap-access"),
@@ -318,6 +326,68 @@ fn a_misspelt_name_suggests_the_nearest() {
             "{line}: {said}"
         );
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_of_unknown_keys_is_refused_in_little_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("many.toml");
+    let keys: String = (0..80_000).map(|key| format!("key{key} = 1\n")).collect();
+    std::fs::write(&path, format!("name = \"m\"\nbased_on = \"milan\"\n{keys}")).unwrap();
+    for option in ["--machine", "--kernel", "--policy"] {
+        // Looking for the nearest name of each key took minutes of CPU time.
+        let limited = "ulimit -t 20; exec \"$0\" run dontneed \"$1\" \"$2\"";
+        let output = std::process::Command::new("sh")
+            .args(["-c", limited, env!("CARGO_BIN_EXE_quell"), option])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{option}: {said}");
+        assert!(said.contains("many.toml:3: key0: unknown key"), "{said}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_title_from_a_file_steers_no_terminal_and_breaks_no_picture() {
+    let folder = tempfile::tempdir().unwrap();
+    let (machine, plot) = (folder.path().join("m.toml"), folder.path().join("plot.svg"));
+    let text = r#"
+name = "m"
+title = "red \u001b[31m title"
+based_on = "milan"
+"#;
+    std::fs::write(&machine, text).unwrap();
+    let machine = machine.to_str().unwrap();
+    let brief = ["--cpus", "1", "--param", "iterations=5"];
+    for command in [
+        &["list", "parameters"][..],
+        &["run", "dontneed", brief[0], brief[1], brief[2], brief[3]],
+        &[
+            "scale",
+            "dontneed",
+            brief[0],
+            brief[1],
+            brief[2],
+            brief[3],
+            "--plot",
+            plot.to_str().unwrap(),
+        ],
+    ] {
+        let output = quell(command)
+            .args(["--machine", machine])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            said.contains("\u{fffd}[31m title") && !said.contains('\u{1b}'),
+            "{said}"
+        );
+    }
+    let drawn = std::fs::read_to_string(plot).unwrap();
+    assert!(drawn.contains("\u{fffd}[31m title") && !drawn.contains('\u{1b}'));
 }
 
 #[test]

@@ -73,6 +73,7 @@ fn number(output: &str, words: &str) -> u64 {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
+#[ignore = "builds the library for kernels: `cargo xtask ci c`"]
 fn the_suite_fails_on_a_machine_that_does_not_invalidate() {
     let folder = tempfile::tempdir().expect("a folder");
     let flags = ["-DCONFORMANCE", "-DWITHOUT_INVALIDATE"];
@@ -84,6 +85,7 @@ fn the_suite_fails_on_a_machine_that_does_not_invalidate() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
+#[ignore = "builds the library for kernels: `cargo xtask ci c`"]
 fn a_kernel_in_c_reads_no_page_that_is_gone_and_passes_the_suite() {
     let folder = tempfile::tempdir().expect("a folder");
     for (flags, checks) in [(&["-DCONFORMANCE"][..], 14), (&["-DUNIKERNEL"], 0)] {

@@ -44,6 +44,7 @@ fn pkg_config(prefix: &Path, question: &str) -> Option<Vec<String>> {
 
 /// The linked program gets batches of two spaces, and the function that a debug library needs.
 #[test]
+#[ignore = "builds the library for kernels: `cargo xtask ci c`"]
 fn pkg_config_and_cmake_find_an_installed_debug_library() {
     let folder = tempfile::tempdir().expect("a folder");
     let prefix = folder.path().join("quell");

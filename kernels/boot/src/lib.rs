@@ -43,5 +43,5 @@ pub mod versus;
 pub use arch::Arch;
 pub use ending::end_requested;
 pub use images::{Images, prepare};
-pub use options::{OptionError, Options};
+pub use options::{NAMES, OptionError, Options};
 pub use usage::UsageError;

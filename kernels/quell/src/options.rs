@@ -60,6 +60,23 @@ impl Default for Options<'_> {
     }
 }
 
+/// The names of the options.
+pub const NAMES: [&str; 13] = [
+    "run",
+    "parameters",
+    "policy",
+    "break",
+    "team",
+    "seed",
+    "rounds",
+    "seconds",
+    "tag_bits",
+    "migrate_together",
+    "catch_up",
+    "tick_us",
+    "watchdog_ms",
+];
+
 /// A problem with an option.
 #[derive(Clone, Copy, Debug)]
 enum OptionProblem {
@@ -84,12 +101,19 @@ impl fmt::Display for OptionError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "option `{}`: ", self.word)?;
         match self.wrong {
-            OptionProblem::Unknown => f.write_str(
-                "not known; there are policy, parameters, break, team, seed, rounds, seconds, tag_bits, \
-                 migrate_together, catch_up, tick_us and watchdog_ms, each followed by = and its value",
-            ),
-            OptionProblem::Number(least, u64::MAX) => write!(f, "expected a number, at least {least}"),
-            OptionProblem::Number(least, most) => write!(f, "expected a number from {least} to {most}"),
+            OptionProblem::Unknown => {
+                f.write_str("not known; there are ")?;
+                for name in NAMES {
+                    write!(f, "{name}, ")?;
+                }
+                f.write_str("each followed by = and its value")
+            }
+            OptionProblem::Number(least, u64::MAX) => {
+                write!(f, "expected a number, at least {least}")
+            }
+            OptionProblem::Number(least, most) => {
+                write!(f, "expected a number from {least} to {most}")
+            }
             OptionProblem::Switch => f.write_str("expected yes or no"),
             OptionProblem::Policy(error) => error.fmt(f),
         }

@@ -168,8 +168,8 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
             ));
             paragraph(format_args!("  {}; {}\n", table.source, table.seen));
         }
-        say!("{}", table(rows(), fitted));
-        say!("{}", skill_table(&named, fitted));
+        output::table(&table(rows(), fitted));
+        output::table(&skill_table(&named, fitted));
         for table in named.iter().filter(|_| fitted) {
             let factor =
                 |(name, factor): (&String, &f64)| format!("{name} times {}", digits(*factor));

@@ -129,7 +129,7 @@ fn parse<C: Commands>() -> Result<Cli<C>, ExitCode> {
             }
             let text = told.render();
             if output::colour() {
-                output::write(&text.ansi().to_string());
+                output::write_coloured(&text.ansi().to_string());
             } else {
                 output::write(&text.to_string());
             }

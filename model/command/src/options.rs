@@ -8,7 +8,6 @@ use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use quell::{Mechanism, Policy};
 use quell_clock::{KernelFile, MachineFile};
-use quell_conformance::parse_policy;
 use quell_experiments::policies::PolicyChoice;
 use quell_experiments::{kernels, machines, policies, workloads};
 use quell_workloads::Workload;
@@ -71,15 +70,15 @@ impl KernelArgs {
 pub fn policy() -> impl TypedValueParser<Value = Policy> {
     let names = || {
         let alone = Mechanism::ALL.map(|mechanism| mechanism.name());
-        ["baseline", "all"].into_iter().chain(alone).collect()
+        policies::WHOLE.into_iter().chain(alone).collect()
     };
-    SuggestedNames(names).try_map(|text| parse_policy(&text))
+    SuggestedNames(names).try_map(|text| policies::mechanisms(&text))
 }
 
 /// Returns a parser for policies that simulated machines may run: also policy files.
 pub fn policy_or_file() -> impl TypedValueParser<Value = PolicyChoice> {
     let names = || {
-        ["baseline", "all"]
+        policies::WHOLE
             .into_iter()
             .chain(policies::names())
             .collect()

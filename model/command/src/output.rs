@@ -24,6 +24,7 @@ use serde::Serialize;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::memory;
+use crate::table::Table;
 use crate::usage::usage;
 
 /// Prints a line to standard output, like `println!`.
@@ -62,8 +63,8 @@ fn end(error: io::Error) -> ! {
 }
 
 /// Replaces characters that move a terminal's cursor or change the direction of writing. Every string from a file, from
-/// another program or from the command line passes through this function. If `colours` is set, colours stay, because
-/// they're our own.
+/// another program or from the command line passes through this function. If `colours` is set, colours stay: only for
+/// text that has passed before and got our own colours since.
 pub fn visible(text: &str, colours: bool) -> Cow<'_, str> {
     let strange = |c: char| {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -106,10 +107,24 @@ fn colour_length(text: &str) -> usize {
 
 /// Prints text to standard output.
 pub fn write(text: &str) {
+    write_bytes(visible(text, false).as_bytes());
+}
+
+/// Prints text with colours of ours. Its other parts have passed [`visible`] before.
+pub fn write_coloured(text: &str) {
+    write_bytes(visible(text, true).as_bytes());
+}
+
+fn write_bytes(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    if let Err(error) = out.write_all(visible(text, true).as_bytes()) {
+    if let Err(error) = out.write_all(bytes) {
         end(error);
     }
+}
+
+/// Prints a table to standard output, in the form for its terminal or for a pipe.
+pub fn table(table: &Table) {
+    write_coloured(&format!("{table}\n"));
 }
 
 /// Prints text above the terminal's progress line, which is then printed again.
@@ -119,7 +134,7 @@ pub fn above_progress(text: &str) {
         // If we can't clear the line, nobody sees it.
         let _ = progress.clear_line();
     }
-    write(text);
+    write_coloured(text);
 }
 
 /// The version of the documents' format.
@@ -341,12 +356,12 @@ impl Destination {
         Ok(Destination { path, option })
     }
 
-    /// Writes the file.
+    /// Writes the file. Its text must be [`visible`], too: a picture or page with other characters is no XML.
     ///
     /// # Errors
     /// If that fails in spite of the check.
     pub fn write(&self, content: &str) -> anyhow::Result<()> {
-        self.write_with(|to| to.write_all(content.as_bytes()))
+        self.write_with(|to| to.write_all(visible(content, false).as_bytes()))
     }
 
     /// Writes the file with the function `content`.

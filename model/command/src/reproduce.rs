@@ -300,7 +300,8 @@ fn print_markdown(rows: &[Row]) {
 }
 
 fn print_details(rows: &[Row]) {
-    say!("{}\n", detail_table(rows, false));
+    output::table(&detail_table(rows, false));
+    say!();
     for (mechanism, Source { title, url }) in sources(rows) {
         paragraph(format_args!("{mechanism}: {title}"));
         // We don't wrap links: nobody can click a link that is split.

@@ -5,11 +5,11 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, stderr};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use quell_mutants::run::succeeds;
 
 use crate::mutants::{checkout, exec};
 use crate::output::note;
@@ -30,21 +30,16 @@ fn is_of_rest(arguments: &[OsString], model: &clap::Command) -> bool {
     }
 }
 
-/// Returns the command that builds `quell` and runs it with these arguments.
-fn whole(cargo: &OsStr, checkout: &Path, arguments: &[OsString]) -> Command {
+/// Returns the command that builds `quell`.
+fn whole(cargo: &OsStr, checkout: &Path) -> Command {
     let mut command = Command::new(cargo);
-    command.arg("run");
+    command.arg("build");
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }
-    // Tests and scripts read the output; only people need to see a successful build.
-    if !stderr().is_terminal() {
-        command.arg("--quiet");
-    }
     // No package: it would decide the features of shared crates, and we would build those again.
     command.args(["--bin", "quell", "--manifest-path"]);
-    command.arg(checkout.join("Cargo.toml")).arg("--");
-    command.args(arguments);
+    command.arg(checkout.join("Cargo.toml"));
     command
 }
 
@@ -56,10 +51,17 @@ fn hand_over(arguments: &[OsString]) -> Result<ExitCode> {
         )));
     };
     let built = env::current_exe()?.with_file_name("quell");
-    if !built.with_extension(env::consts::EXE_EXTENSION).exists() {
+    let built = built.with_extension(env::consts::EXE_EXTENSION);
+    if !built.exists() {
         note!("building the rest of quell (only once, and when the source changes)");
     }
-    exec(whole(&cargo, &checkout()?, arguments))
+    ensure!(
+        succeeds(&mut whole(&cargo, &checkout()?))?,
+        "the rest of quell does not build"
+    );
+    let mut quell = Command::new(built);
+    quell.args(arguments);
+    exec(quell)
 }
 
 /// Runs the process's command, or hands it over, and returns its exit code.
@@ -106,19 +108,17 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_gets_every_argument() {
-        let command = whole(
-            "cargo".as_ref(),
-            Path::new("/c"),
-            &words("record --json -- ls -l"),
-        );
+    fn the_rest_is_built_as_this_program_was() {
+        let command = whole("cargo".as_ref(), Path::new("/c"));
         let line: Vec<_> = command
             .get_args()
             .map(|word| word.to_string_lossy())
             .collect();
-        let line = line.join(" ");
-        assert!(line.starts_with("run "), "{line}");
-        let end = "--bin quell --manifest-path /c/Cargo.toml -- record --json -- ls -l";
-        assert!(line.ends_with(end), "{line}");
+        let profile = match cfg!(debug_assertions) {
+            true => "",
+            false => "--release ",
+        };
+        let whole = format!("build {profile}--bin quell --manifest-path /c/Cargo.toml");
+        assert_eq!(line.join(" "), whole);
     }
 }

@@ -55,7 +55,7 @@ pub fn of_tables(title: &str, chart: &Chart<'_>, tables: &[PageTable]) -> String
         figure { (chart.draw()) }
         @for table in tables {
             @if table.columns.is_empty() {
-                p { (table.heading) }
+                @for line in table.heading.lines() { p { (line) } }
             } @else {
                 h2 { (table.heading) }
                 table {

@@ -7,6 +7,7 @@ use quell::Policy;
 use quell_clock::file::{DEFAULT_POLICY, POLICIES, built_in_policy, no_policy};
 use quell_clock::{MachineFile, PolicyFile};
 use quell_conformance::{PolicyText, parse_policy};
+use quell_workloads::files::hint;
 
 use crate::machines;
 
@@ -55,13 +56,24 @@ pub fn find(text: &str) -> Result<PolicyChoice, String> {
         PolicyFile::parse(text, &content).map_err(|error| error.to_string())?
     } else {
         let mechanisms =
-            parse_policy(text).map_err(|error| format!("{error}; {}", no_policy(text)))?;
+            mechanisms(text).map_err(|error| format!("{error}; {}", no_policy(text)))?;
         return Ok(mechanisms.into());
     };
     Ok(PolicyChoice {
         mechanisms: parse_policy(BESIDE).map_err(|error| error.to_string())?,
         file: Some(Box::leak(Box::new(file))),
     })
+}
+
+/// The names of whole policies.
+pub const WHOLE: [&str; 2] = ["baseline", "all"];
+
+/// Parses the engine's mechanisms, as in `S0+S4`.
+///
+/// # Errors
+/// If the text is no policy. The error suggests the nearest name.
+pub fn mechanisms(text: &str) -> Result<Policy, String> {
+    parse_policy(text).map_err(|error| format!("{error}{}", hint(text, WHOLE)))
 }
 
 /// Returns the names of the built-in policy files.

@@ -10,6 +10,7 @@
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -418,7 +419,7 @@ impl Operation {
             let found = self.alone(budget);
             over.store(true, Ordering::Relaxed);
             let repeated = repeat.join();
-            repeated.map_err(|_| io::Error::other("the second thread panicked"))??;
+            repeated.unwrap_or_else(|panicked| resume_unwind(panicked))?;
             found.map(Some)
         })
     }
@@ -512,8 +513,9 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
             }
             Ok(())
         });
+        // The panic tells the command whether the system refused a thread.
         work.join()
-            .map_err(|_| anyhow::anyhow!("measuring panicked"))?
+            .unwrap_or_else(|panicked| resume_unwind(panicked))
     })?;
     let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
     KernelFile::parse_on("the measured kernel", &text, base)?;

@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use quell_host::clear::{Options, measure, plot};
 
-use quell_model::output::{self, Destination, write};
+use quell_model::output::{self, Destination};
 
 /// The arguments of `quell measure clear`.
 #[derive(Args, Debug)]
@@ -86,7 +86,7 @@ pub fn run(args: &ClearArgs) -> Result<ExitCode> {
     if args.json {
         output::document(&report)?;
     } else {
-        write(&print::text(&report, output::width(), output::colour()));
+        output::write_coloured(&print::text(&report, output::width(), output::colour()));
     }
     let met = report.verdicts.iter().all(|verdict| verdict.pass);
     Ok(ExitCode::from(u8::from(!met)))

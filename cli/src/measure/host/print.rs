@@ -1,9 +1,9 @@
 //! Prints the report for people.
 
 use quell_host::live::beside::{NOISY, TOLERANCE};
-use quell_host::live::report::{Benchmark, Comparison, QuietSamples, Report, Row};
+use quell_host::live::report::{Benchmark, Comparison, Report, Row};
 
-use quell_model::output::{paragraph, say};
+use quell_model::output::{self, paragraph, say};
 use quell_model::table::{Cell, Table, number, verdict, words};
 
 /// Formats a duration with three digits and a unit, for example `9.87 ns`.
@@ -29,9 +29,10 @@ fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
 }
 
-fn quiet(quiet: QuietSamples) -> String {
-    let mark = if quiet.own_core { "" } else { "~" };
-    format!("{mark}{}", time(quiet.median))
+/// Formats a time, with a mark if the core was shared.
+fn marked(own_core: bool, ns: f64) -> String {
+    let mark = if own_core { "" } else { "~" };
+    format!("{mark}{}", time(ns))
 }
 
 /// Returns a table of a benchmark's rows. Every time has its unit.
@@ -50,7 +51,7 @@ pub fn row_table(benchmark: &Benchmark) -> Table {
             row.key.clone(),
             time(row.ns.median),
             format!("{} .. {}", time(row.ns.q1), time(row.ns.q3)),
-            or_dash(row.quiet, quiet),
+            or_dash(row.quiet, |quiet| marked(quiet.own_core, quiet.median)),
             against(benchmark, row),
             or_dash(row.tlb_interrupts_per_op, |n| format!("{n:.3}")),
             or_dash(row.shootdown_share, |share| format!("{:.0}", share * 100.0)),
@@ -72,7 +73,7 @@ pub fn beside_table(predictions: &[Comparison]) -> Table {
     for one in predictions {
         table.row([
             format!("{} {}", one.benchmark, one.row).into(),
-            time(one.measured_ns).into(),
+            marked(one.slowdown.is_none(), one.measured_ns).into(),
             or_dash(one.predicted_ns, time).into(),
             or_dash(one.error, |error| format!("{:+.0}", error * 100.0)).into(),
             or_dash(one.noise, |noise| format!("{:.0}", noise * 100.0)).into(),
@@ -180,13 +181,15 @@ fn beside(report: &Report) {
     if !report.predictions.is_empty() {
         paragraph(format_args!(
             "\nPredictions of the model for rows that were not used to calibrate it (single steps and one discarded page were). \
-             Quiet samples only; the target is an error within {:.0} %. Noise is the difference between rounds of this row or of \
-             the one-page row; above {:.0} % a row is not judged. Noise of this host over all rows: {} %.",
+             Quiet samples only; the target is an error within {:.0} %. If the core was always shared, the slowdown of the \
+             one-page row on an equally shared core is taken out of the measured time. Noise is the difference between rounds \
+             of this row or of the one-page row; above {:.0} %, a row is judged only if the verdict is the same for all times \
+             within the noise. Noise of this host over all rows: {} %.",
             TOLERANCE * 100.0,
             NOISY * 100.0,
             or_dash(report.noise, |noise| format!("{:.0}", noise * 100.0))
         ));
-        say!("{}", beside_table(&report.predictions));
+        output::table(&beside_table(&report.predictions));
         for one in &report.predictions {
             if let Some(why) = &one.why {
                 paragraph(format_args!("  ! {} {}: {why}", one.benchmark, one.row));

@@ -1,7 +1,7 @@
 //! Shared by the tests: compilers for C, libraries, and programs that end.
 #![allow(dead_code)] // Each test uses a part.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -62,14 +62,25 @@ pub fn host_library() -> PathBuf {
     let mut command = Command::new(cargo);
     command
         .current_dir(source(""))
-        .args(["rustc", "--quiet", "--lib", "--crate-type", "staticlib"])
-        .args(["--message-format", "json"]);
-    let output = command.output().expect("cargo runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+        .args(["rustc", "--lib", "--crate-type", "staticlib"])
+        .args(["--message-format", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("cargo runs");
+    let said = BufReader::new(child.stderr.take().expect("its errors"));
+    let said = std::thread::spawn(move || {
+        let lines = said.lines().map(|line| line.expect("text"));
+        let shown = lines.inspect(|line| {
+            // The test harness would keep the reason for a wait until the test ends.
+            if line.trim_start().starts_with("Blocking ") {
+                let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+            }
+        });
+        shown.collect::<Vec<_>>().join("\n")
+    });
+    let output = child.wait_with_output().expect("cargo ends");
+    let said = said.join().expect("its errors are read");
+    assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).expect("text");
     let library = text
         .split('"')

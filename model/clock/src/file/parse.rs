@@ -4,7 +4,7 @@ use super::builtin::{BUILT_IN, KERNELS, POLICIES};
 use super::machine::{KernelFile, MachineFile, PolicyFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
 use crate::Architecture;
-use quell_workloads::files::{FileError, Item, Reader, found, hint};
+use quell_workloads::files::{FileError, Item, MOST_MISTAKES, Reader, found, hint};
 use toml::de::{DeTable, DeValue};
 
 /// Reads one `{ value, unit, source, assumed }`.
@@ -333,6 +333,10 @@ fn read(
     };
     let mut base_assumed = false;
     for (key, value) in table {
+        // Looking for the nearest name takes long, and the reader drops further mistakes.
+        if reader.mistakes() == MOST_MISTAKES {
+            return None;
+        }
         let word = key.get_ref().as_ref();
         match word {
             "name" => name = reader.text(word, value),
@@ -509,6 +513,9 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
             continue;
         };
         for (key, _) in keys {
+            if reader.mistakes() == MOST_MISTAKES {
+                return;
+            }
             let word = key.get_ref().as_ref();
             if Parameter::find(section, word).is_none() {
                 let hint = hint(word, known().map(|known| known.key));

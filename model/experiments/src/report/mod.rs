@@ -217,7 +217,7 @@ fn group(row: &Row) -> Group {
             })
             .collect(),
         note: match row.scaled {
-            true => format!("{}; in % of before", row.metric),
+            true => "in % of before".to_owned(),
             false => row.metric.to_owned(),
         },
     }

@@ -36,13 +36,17 @@ pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
     (all > 0).then(|| shared as f64 / all as f64)
 }
 
-/// Returns the samples with all their interrupts that had the core to themselves.
-fn quiet(row: &Row, longest_own: f64) -> Option<QuietSamples> {
+/// Returns the samples with all their interrupts.
+fn whole(row: &Row) -> impl Iterator<Item = Sample> {
     let usual = Spread::of(row.samples.iter().filter_map(|s| s.interrupts)).map_or(0.0, |s| s.q3);
     let wanted = INTERRUPTED * row.expected_interrupts.unwrap_or(usual);
-    let samples = row.samples.iter();
-    let whole = samples.filter(|s| s.interrupts.is_none_or(|n| n >= wanted));
-    let found = pulse::quiet(whole.map(|s| (s.pulse, *s)), longest_own)?;
+    let samples = row.samples.iter().copied();
+    samples.filter(move |s| s.interrupts.is_none_or(|n| n >= wanted))
+}
+
+/// Returns the samples with all their interrupts that had the core to themselves.
+fn quiet(row: &Row, longest_own: f64) -> Option<QuietSamples> {
+    let found = pulse::quiet(whole(row).map(|s| (s.pulse, s)), longest_own)?;
     let samples = &found.values;
     Some(QuietSamples {
         samples: samples.len(),
@@ -50,8 +54,38 @@ fn quiet(row: &Row, longest_own: f64) -> Option<QuietSamples> {
         tlb_interrupts_per_op: Spread::of(samples.iter().filter_map(|s| s.interrupts))
             .map(|s| s.median),
         own_core: found.own_core,
+        pulse: Spread::of(samples.iter().map(|s| s.pulse))?.median,
         noise: noise(samples),
     })
+}
+
+/// The factor by which two pulses of the same state of the core may differ.
+const ALIKE: f64 = 1.1;
+/// The least number of samples in a state of the core.
+const ALIKE_SAMPLES: usize = 5;
+/// The share by which the slowdowns of two rows differ: 1.3 to 1.6 times were measured, which is 45 % and a third of it
+/// more or less.
+const OTHER_WORK: f64 = 1.0 / 3.0;
+
+/// A row's time in another state of its core, compared with its quiet samples.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Slowdown {
+    /// The factor.
+    pub factor: f64,
+    /// The noise of the samples in that state, and the difference between the slowdowns of two rows.
+    pub noise: f64,
+}
+
+/// Returns by how much `row` is slower in samples whose pulse is like `pulse` than in its quiet samples.
+///
+/// Returns `None` if too few samples, or samples of too few rounds, have such a pulse.
+pub fn slowdown(row: &Row, pulse: f64) -> Option<Slowdown> {
+    let alike = |s: &Sample| s.pulse <= pulse * ALIKE && s.pulse >= pulse / ALIKE;
+    let samples: Vec<Sample> = whole(row).filter(alike).collect();
+    let spread = Spread::of(samples.iter().map(|s| s.ns))?;
+    let factor = spread.median / row.quiet?.median;
+    let noise = noise(&samples)? + OTHER_WORK * (factor - 1.0).abs() / factor;
+    (spread.samples >= ALIKE_SAMPLES).then_some(Slowdown { factor, noise })
 }
 
 /// The least number of rounds whose spread is meaningful.
@@ -147,6 +181,34 @@ pub fn fill_shares(benchmarks: &mut [Benchmark], price_ns: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_slowdown_is_that_of_samples_on_an_equally_shared_core() {
+        let taken = |ns: f64, pulse, rounds: usize| {
+            (0..6 * rounds).map(move |at| Sample {
+                round: at % rounds,
+                ..sample(ns, pulse)
+            })
+        };
+        let mut row = row(&[(1.0, 0.0)]);
+        row.samples = taken(100.0, 1.0, 5).chain(taken(145.0, 2.0, 5)).collect();
+        row.quiet = quiet(&row, 1.15);
+        assert_eq!(row.quiet.unwrap().median, 100.0);
+        assert_eq!(
+            slowdown(&row, 1.05).unwrap(),
+            Slowdown {
+                factor: 1.0,
+                noise: 0.0
+            }
+        );
+        let shared = slowdown(&row, 1.9).unwrap();
+        assert_eq!(shared.factor, 1.45);
+        assert!((shared.noise - 0.45 / 3.0 / 1.45).abs() < 1e-9);
+        // No sample was in such a state, or they are of too few rounds.
+        assert_eq!(slowdown(&row, 1.5), None);
+        row.samples.extend(taken(120.0, 1.5, 2));
+        assert_eq!(slowdown(&row, 1.5), None);
+    }
 
     fn row(samples: &[(f64, f64)]) -> Row {
         let mut row = Row::made_up("", samples);

@@ -177,6 +177,9 @@ pub struct QuietSamples {
     pub tlb_interrupts_per_op: Option<f64>,
     /// Whether all of them had their core alone. If not, too few had, so we took the least disturbed samples.
     pub own_core: bool,
+    /// The median of their pulses, in nanoseconds (see [`quell_threads::pulse`]).
+    #[serde(skip)]
+    pub pulse: f64,
     /// The noise: the distance of the quartiles of the rounds' medians, as a share of their median; `null` for fewer
     /// than three rounds.
     pub noise: Option<f64>,
@@ -255,16 +258,19 @@ pub struct Comparison {
     pub benchmark: &'static str,
     /// The row's key.
     pub row: String,
-    /// Median of the measurement's quiet samples, nanoseconds for one operation.
+    /// Median of the measurement's quiet samples, divided by `slowdown`: nanoseconds for one operation.
     pub measured_ns: f64,
+    /// If the core was shared: the time of the one-page row on an equally shared core, divided by its time that
+    /// calibrated the model. `null` if both rows had the core alone, or if no sample shows it.
+    pub slowdown: Option<f64>,
     /// The model's prediction, in the same unit; `null` if it couldn't run.
     pub predicted_ns: Option<f64>,
     /// (predicted - measured) / measured.
     pub error: Option<f64>,
-    /// The larger [`QuietSamples::noise`] of the row and the row of one page with as many threads spinning; `null` if one of
-    /// them has none.
+    /// The larger [`QuietSamples::noise`] of the row and the row of one page with as many threads spinning, and of
+    /// `slowdown`; `null` if one of them has none.
     pub noise: Option<f64>,
-    /// Whether the error is at most 30 %; `null` without a prediction, or with too much noise.
+    /// Whether the error is at most 30 %; `null` without a prediction, or if the noise could change the answer.
     pub within: Option<bool>,
     /// After a miss, the known omissions of the model and disturbances of the measurement. Without a verdict, the
     /// reason.

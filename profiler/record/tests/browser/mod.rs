@@ -70,7 +70,7 @@ impl Browser {
         self.folder.path()
     }
 
-    /// Checks that all text of a page is readable in the light and dark themes.
+    /// Checks that all text of a page is readable on a phone and a laptop, in the light and dark themes.
     ///
     /// # Panics
     /// If some text is too faint.
@@ -78,8 +78,10 @@ impl Browser {
         let dark = "(prefers-color-scheme: dark)";
         assert!(page.contains(dark), "the page has no dark theme");
         for (name, theme) in [("light", "not all"), ("dark", "all")] {
-            let faint = self.ask(&page.replace(dark, theme), 1280, FAINT);
-            assert_eq!(faint, serde_json::json!([]), "{name}");
+            for width in [390, 1280] {
+                let faint = self.ask(&page.replace(dark, theme), width, FAINT);
+                assert_eq!(faint, serde_json::json!([]), "{name}, at {width}");
+            }
         }
     }
 

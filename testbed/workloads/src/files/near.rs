@@ -4,14 +4,24 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Returns a known name that is close to a misspelt one, or `None`.
+/// The fewest letters that stand for a longer name.
+const SHORTENED: usize = 3;
+
+/// Returns a known name that is close to a misspelt or shortened one, or `None`.
 pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    names
-        .into_iter()
-        .map(|name| (distance(wrong, name), name))
-        .filter(|&(distance, name)| distance <= 1 + name.len() / 4)
-        .min()
-        .map(|(_, name)| name)
+    let near = |name: &'n str| {
+        let distances = distances(wrong, name);
+        let whole = distances
+            .last()
+            .copied()
+            .filter(|&whole| whole <= 1 + name.len() / 4);
+        let shortened = distances.iter().copied().min();
+        let shortened =
+            shortened.filter(|&part| wrong.len() >= SHORTENED && part <= wrong.len() / 4);
+        Some((whole.into_iter().chain(shortened).min()?, name.len(), name))
+    };
+    let (_, _, name) = names.into_iter().filter_map(near).min()?;
+    Some(name)
 }
 
 /// Ends an error message with the nearest name, or returns an empty text.
@@ -19,8 +29,8 @@ pub fn hint<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> String
     nearest(wrong, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
 }
 
-/// Returns the edit distance of two words.
-fn distance(a: &str, b: &str) -> usize {
+/// Returns the edit distances of a word from the beginnings of another: from none of its letters to all.
+fn distances(a: &str, b: &str) -> Vec<usize> {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {
@@ -33,7 +43,7 @@ fn distance(a: &str, b: &str) -> usize {
             row[j + 1] = insert.min(replace);
         }
     }
-    row[b.len()]
+    row
 }
 
 #[cfg(test)]
@@ -48,5 +58,23 @@ mod tests {
         assert_eq!(nearest("colour", names), None);
         assert_eq!(hint("exti", names), "; did you mean `exit`?");
         assert_eq!(hint("colour", names), "");
+    }
+
+    #[test]
+    fn the_beginning_of_a_name_is_near() {
+        let names = [
+            "haswell-server",
+            "linux-4.13",
+            "linux-6.18",
+            "SwitchIgnoresBatch",
+            "SwitchIgnoresGeneration",
+        ];
+        assert_eq!(nearest("haswel", names), Some("haswell-server"));
+        assert_eq!(nearest("linx", names), Some("linux-4.13"));
+        assert_eq!(
+            nearest("SwitchIgnoresGen", names),
+            Some("SwitchIgnoresGeneration")
+        );
+        assert_eq!(nearest("li", names), None);
     }
 }

@@ -141,6 +141,10 @@ impl<'t> Reader<'t> {
     /// `key` is the table's own key; it's empty for the whole file.
     pub fn check_keys(&mut self, key: &str, table: &DeTable<'_>, known: &[&str]) {
         for (inner, _) in table {
+            // Looking for the nearest name takes long, and further mistakes are dropped.
+            if self.mistakes.len() == MOST_MISTAKES {
+                return;
+            }
             let word = inner.get_ref().as_ref();
             if !known.contains(&word) {
                 let whole = match key {
