@@ -1049,7 +1049,7 @@ enum quell_status quell_enter_user(struct quell_engine *engine);
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-/// Waits until every online CPU has made the flushes that ended before this call.
+/// Waits until every online CPU has made the flushes that it has acknowledged.
 ///
 /// With remote flush, an initiator may have waited only for receipts: a target has taken the request but may not
 /// have flushed yet. The call interrupts no CPU.

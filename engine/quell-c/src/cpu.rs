@@ -243,7 +243,7 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// Waits until every online CPU has made the flushes that ended before this call.
+/// Waits until every online CPU has made the flushes that it has acknowledged.
 ///
 /// With remote flush, an initiator may have waited only for receipts: a target has taken the request but may not
 /// have flushed yet. The call interrupts no CPU.

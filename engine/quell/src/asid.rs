@@ -23,7 +23,7 @@
 //!   reads the tag. So the initiator broadcasts under the CPU's tag, or the CPU walks the changed tables.
 
 use crate::hardware::{Hardware, Invalidate, Tag};
-use crate::word::Word;
+use crate::word::{Word, is_at, name_at};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A tag word: the tag in the low 16 bits, the tag generation above.
@@ -53,7 +53,7 @@ impl<W: Word> SpaceTag<W> {
     }
 
     pub(crate) fn has_word(&self, address: usize) -> bool {
-        core::ptr::from_ref(&self.word) as usize == address
+        is_at(&self.word, address)
     }
 }
 
@@ -105,9 +105,7 @@ impl<W: Word> RunningTag<W> {
             (&self.leaving, "running.leaving"),
             (&self.flush_pending, "running.flush_pending"),
         ];
-        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
-        let name = names.into_iter().find(|(word, _)| at(word));
-        name.map(|(_, name)| name)
+        name_at(names, address)
     }
 }
 

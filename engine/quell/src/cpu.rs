@@ -12,7 +12,7 @@
 use crate::hardware::{Hardware, Scope, Tag};
 use crate::shared_inbox::SharedProgress;
 use crate::space::SpaceId;
-use crate::word::Word;
+use crate::word::{Word, name_at};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// A CPU's use of its loaded root.
@@ -518,8 +518,6 @@ impl<W: Word> CpuState<W> {
             (&self.private.victim, "victim"),
             (&self.private.shared.0, "shared.progress"),
         ];
-        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
-        let name = names.into_iter().find(|(word, _)| at(word));
-        name.map(|(_, name)| name)
+        name_at(names, address)
     }
 }

@@ -171,50 +171,49 @@ pub enum Unsupported {
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match *self {
+        match *self {
             Unsupported::Cpus { cpus } => {
-                return write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}");
+                write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}")
             }
-            Unsupported::NoBroadcasts => {
-                "the machine says that it broadcasts invalidations, and provides no way to"
-            }
-            Unsupported::NoTags => {
-                "tags of each CPU's own, but none of them: say that there are no tags"
-            }
-            Unsupported::BroadcastOfPerCpuTags => {
-                "broadcasts with tags of each CPU's own: a broadcast by tag needs system-wide tags, or none"
-            }
-            Unsupported::GlobalTagsWithoutBroadcast => {
-                "system-wide tags without broadcasts: without them each CPU must give tags their meaning"
-            }
+            Unsupported::NoBroadcasts => f.write_str(
+                "the machine says that it broadcasts invalidations, and provides no way to",
+            ),
+            Unsupported::NoTags => f.write_str(
+                "tags of each CPU's own, but none of them: say that there are no tags",
+            ),
+            Unsupported::BroadcastOfPerCpuTags => f.write_str(
+                "broadcasts with tags of each CPU's own: a broadcast by tag needs system-wide tags, or none",
+            ),
+            Unsupported::GlobalTagsWithoutBroadcast => f.write_str(
+                "system-wide tags without broadcasts: without them each CPU must give tags their meaning",
+            ),
             Unsupported::TagBits { bits } => {
-                return write!(f, "system-wide tags of {bits} bits: at most 16 are supported");
+                write!(f, "system-wide tags of {bits} bits: at most 16 are supported")
             }
-            Unsupported::FewTags { tags, cpus } => return write!(
+            Unsupported::FewTags { tags, cpus } => write!(
                 f,
                 "{tags} system-wide tags for {cpus} CPUs: there must be one for each CPU and one to spare"
             ),
             Unsupported::NoState { cpu } => {
-                return write!(f, "Hardware::per_cpu does not say where the state of CPU {cpu} is");
+                write!(f, "Hardware::per_cpu does not say where the state of CPU {cpu} is")
             }
-            Unsupported::LeftOut { mechanism } => {
-                let (name, title) = (mechanism.name(), mechanism.title());
-                return write!(
-                    f,
-                    "the policy asks for {name} ({title}), which this machine's Hardware::MECHANISMS leaves out"
-                );
-            }
-            Unsupported::OtherPolicy => {
-                "the policy is not Hardware::MECHANISMS, the only one of this machine"
-            }
-            Unsupported::NoSlots { cpu } => return write!(
+            Unsupported::LeftOut { mechanism } => write!(
+                f,
+                "the policy asks for {} ({}), which this machine's Hardware::MECHANISMS leaves out",
+                mechanism.name(),
+                mechanism.title()
+            ),
+            Unsupported::OtherPolicy => f.write_str(
+                "the policy is not Hardware::MECHANISMS, the only one of this machine",
+            ),
+            Unsupported::NoSlots { cpu } => write!(
                 f,
                 "CPU {cpu} was given an empty list of tag slots: at least one is needed"
             ),
-            Unsupported::LedgerInUse => {
-                "the ledger belongs to another engine: each needs one of its own"
-            }
-        })
+            Unsupported::LedgerInUse => f.write_str(
+                "the ledger belongs to another engine: each needs one of its own",
+            ),
+        }
     }
 }
 

@@ -541,7 +541,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
     }
 
-    /// Waits until every online CPU has made the flushes that ended before this call.
+    /// Waits until every online CPU has made the flushes that it has acknowledged.
     ///
     /// With [`Policy::asynchronous`](crate::Policy) a flush may end when each target has acknowledged its request and
     /// not flushed yet. This call waits for the flush itself. It interrupts no CPU. May wait for other CPUs.

@@ -10,7 +10,7 @@ use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
 use crate::request::{self, Request};
 use crate::space::{KernelEntries, SpaceId};
-use crate::word::Word;
+use crate::word::{Word, is_at, name_at};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// A request on its way: the space, the translations to flush, and the flush generations.
@@ -361,12 +361,7 @@ impl<W: Word> FlushWords<W> {
             (&self.meta, "meta"),
         ];
         let ranges = self.ranges.iter().map(|word| (word, "ranges[..]"));
-        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
-        names
-            .into_iter()
-            .chain(ranges)
-            .find(|(word, _)| at(word))
-            .map(|(_, name)| name)
+        name_at(names.into_iter().chain(ranges), address)
     }
 }
 
@@ -416,8 +411,7 @@ impl<W: Word> SimpleWords<W> {
 
     pub(crate) fn has_word(&self, address: usize) -> bool {
         let words = [&self.space, &self.generation, &self.range, &self.meta];
-        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
-        words.into_iter().any(at)
+        words.into_iter().any(|word| is_at(word, address))
     }
 }
 

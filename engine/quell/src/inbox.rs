@@ -33,7 +33,7 @@ use crate::flush_info::{
     EncodedRequest, FlushInfo, FlushWords, RequestPlace, SimpleRequest, TakenRequest,
 };
 use crate::request::Request;
-use crate::word::Word;
+use crate::word::{Word, is_at, name_at};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// A CPU's own request, for its targets to read if it isn't inlined.
@@ -76,7 +76,7 @@ impl<W: Word> Outbox<W> {
     }
 
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
-        if core::ptr::from_ref(&self.busy) as usize == address {
+        if is_at(&self.busy, address) {
             return Some("outbox.busy");
         }
         self.words.word_name(address).map(|_| "outbox[..]")
@@ -493,9 +493,7 @@ impl<W: Word> Inbox<W> {
             (&self.acks.received, "received"),
             (&self.acks.done, "done"),
         ];
-        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
-        let name = names.into_iter().find(|(word, _)| at(word));
-        name.map(|(_, name)| name).or_else(|| {
+        name_at(names, address).or_else(|| {
             let name = self.line.words.word_name(address)?;
             Some(match name {
                 "space" => "inbox.space",

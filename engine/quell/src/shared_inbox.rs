@@ -22,7 +22,7 @@
 
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::flush_info::{SimpleRequest, SimpleWords};
-use crate::word::Word;
+use crate::word::{Word, name_at};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// The number of CPUs that share an inbox. Two bits for each of them fill a word.
@@ -196,11 +196,8 @@ impl<W: Word> SharedInbox<W> {
             (&self.counts.targets, "shared.count"),
             (&self.counts.groups, "shared.groups"),
         ];
-        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
-        let name = names.into_iter().find(|(word, _)| at(word));
         let request = || self.line.request.has_word(address);
-        name.map(|(_, name)| name)
-            .or_else(|| request().then_some("shared.request"))
+        name_at(names, address).or_else(|| request().then_some("shared.request"))
     }
 }
 

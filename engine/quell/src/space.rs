@@ -43,7 +43,7 @@ use crate::asid::SpaceTag;
 use crate::coalesced::CoalescedFlushes;
 use crate::cpu_set::{AtomicCpuSet, CpuBit, CpuId, CpuSet, MAX_CPUS};
 use crate::hardware::{Hardware, Scope, Tag};
-use crate::word::{self, Word};
+use crate::word::{self, Word, is_at};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -292,7 +292,7 @@ impl<H: Hardware> AddressSpace<H> {
     /// word by word.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
-        let at = |word: &H::Word| core::ptr::from_ref(word) as usize == address;
+        let at = |word: &H::Word| is_at(word, address);
         let start = core::ptr::from_ref(self) as usize;
         match () {
             () if at(&self.flushes) => Some("generation"),

@@ -11,7 +11,7 @@
 
 use crate::hardware::{Hardware, Tag};
 use crate::space::SpaceId;
-use crate::word::Word;
+use crate::word::{Word, is_at};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Records the address space that uses a CPU's tag, and the flushes made there.
@@ -100,7 +100,7 @@ impl<H: Hardware> Slot<H> {
     pub(crate) fn has_word(&self, address: usize) -> bool {
         [&self.space, &self.generation, &self.flushed_at]
             .iter()
-            .any(|word| core::ptr::from_ref(*word) as usize == address)
+            .any(|word| is_at(*word, address))
     }
 }
 

@@ -87,6 +87,21 @@ pub unsafe trait Word: Send + Sync + Sized {
     }
 }
 
+/// Returns whether the word is at this address.
+pub(crate) fn is_at<W>(word: &W, address: usize) -> bool {
+    core::ptr::from_ref(word) as usize == address
+}
+
+/// Returns the name of the word at this address. For tools that show the engine's steps word by word.
+pub(crate) fn name_at<'w, W: 'w>(
+    words: impl IntoIterator<Item = (&'w W, &'static str)>,
+    address: usize,
+) -> Option<&'static str> {
+    let mut words = words.into_iter();
+    let (_, name) = words.find(|(word, _)| is_at(*word, address))?;
+    Some(name)
+}
+
 #[cfg(target_has_atomic = "64")]
 #[allow(unsafe_code)]
 // SAFETY: the standard library's atomics are the model that the trait describes.
