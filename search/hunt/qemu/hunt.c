@@ -470,7 +470,7 @@ static bool leads_to_table(int level, uint64_t entry)
     return level > 1 && (entry & PG_PRESENT_MASK) && !(level <= 3 && (entry & PG_PSE_MASK));
 }
 
-/* Returns whether an entry that led to a table leads elsewhere now. */
+/* Returns whether an entry no longer leads to the same page or table. */
 static bool leads_elsewhere(uint64_t old, uint64_t new)
 {
     return !(new & PG_PRESENT_MASK) || ((old ^ new) & (PG_ADDRESS_MASK | PG_PSE_MASK));
@@ -479,8 +479,7 @@ static bool leads_elsewhere(uint64_t old, uint64_t new)
 /* Returns whether the change of an entry may take a right away. */
 static bool loses(uint64_t old, uint64_t new)
 {
-    return !(new & PG_PRESENT_MASK) || ((old ^ new) & (PG_ADDRESS_MASK | PG_PSE_MASK))
-        || (old & ~new & (PG_RW_MASK | PG_USER_MASK)) || (new & ~old & PG_NX_MASK);
+    return leads_elsewhere(old, new) || (old & ~new & (PG_RW_MASK | PG_USER_MASK)) || (new & ~old & PG_NX_MASK);
 }
 
 static uint64_t guest_pc(CPUState *cs, uintptr_t ra)
