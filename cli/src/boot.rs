@@ -182,12 +182,8 @@ impl BootArgs {
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
         let options = Options::parse(&line).map_err(|wrong| {
-            let misspelt = words.iter().filter_map(|word| word.split('=').next());
-            let mut misspelt = misspelt.filter(|name| !NAMES.contains(name));
-            let near = misspelt
-                .next()
-                .map_or_else(String::new, |name| hint(name, NAMES));
-            usage(format_args!("{wrong}{near}"))
+            let near = wrong.unknown().map(|name| hint(name, NAMES));
+            usage(format_args!("{wrong}{}", near.unwrap_or_default()))
         })?;
         let rules = quell_mutants::list::all()
             .iter()

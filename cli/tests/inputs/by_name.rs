@@ -328,6 +328,16 @@ fn a_misspelt_name_suggests_the_nearest() {
     }
 }
 
+#[test]
+fn only_the_refused_option_is_corrected() {
+    let line = "boot --option tag_bits=x --option polcy=all";
+    let words: Vec<_> = line.split(' ').collect();
+    let refused = quell(&words).assert().code(2);
+    let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(said.contains("`tag_bits=x`"), "{said}");
+    assert!(!said.contains("did you mean"), "{said}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_file_of_unknown_keys_is_refused_in_little_time() {

@@ -97,6 +97,15 @@ pub struct OptionError<'a> {
     wrong: OptionProblem,
 }
 
+impl<'a> OptionError<'a> {
+    /// Returns the option's name if there is no such option.
+    #[allow(dead_code)] // The host suggests a similar name.
+    pub fn unknown(&self) -> Option<&'a str> {
+        let name = self.word.split('=').next();
+        name.filter(|_| matches!(self.wrong, OptionProblem::Unknown))
+    }
+}
+
 impl fmt::Display for OptionError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "option `{}`: ", self.word)?;
