@@ -470,15 +470,19 @@ impl BareKernel<'_> {
         context::with(|core| core.oracle.must_read(root_of(space).0 as u32, page, value));
     }
 
+    /// Unlinks a leaf table under the tables' lock. Returns its range and the table.
+    fn unlink(&self, space: usize, page: u64) -> (PageRange, Frame) {
+        self.hw.table(root_of(space))[(page / 512) as usize].swap(0, ENTRY_ORDER);
+        let range = PageRange::one(Page(page & !511), PageSize::Large);
+        (range, leaf_of(space, page))
+    }
+
     /// Unlinks a leaf table and frees it.
     pub fn free_table(&self, space: usize, page: u64) {
         self.hw.say(|| format!("frees the leaf table of {page:#x}"));
         self.lock(space);
-        let table = leaf_of(space, page);
-        let base = page & !511;
-        let range = PageRange::one(Page(base), PageSize::Large);
         let mut batch = self.engine.batch(Purpose::Call);
-        self.hw.table(root_of(space))[(page / 512) as usize].swap(0, ENTRY_ORDER);
+        let (range, table) = self.unlink(space, page);
         batch.table_unlinked(&self.spaces[space], range, table);
         self.unlock(space);
         for table in batch.finish() {

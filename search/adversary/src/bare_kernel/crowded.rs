@@ -2,8 +2,8 @@
 //!
 //! A batch overflows if it has room for one space and gets changes of two.
 
-use super::{BareKernel, Space, leaf_of, root_of};
-use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
+use super::{BareKernel, Space};
+use quell::{Batch, Frame, InPlace, Page, PageRange, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -68,6 +68,13 @@ impl<'m> BareKernel<'m> {
         }
     }
 
+    /// Lends a batch to another CPU, until that CPU returns it.
+    fn lend(&self, batch: &mut OneSpaceBatch<'_>) {
+        self.lent.set((&raw mut *batch).cast());
+        self.tell(LENT);
+        self.wait_for(RETURNED);
+    }
+
     /// Unmaps a page of `space` in a batch with room only for `first`. Lends the batch.
     ///
     /// That happens when a thread with an open batch moves to another CPU. This CPU ends the batch, unless the other
@@ -78,9 +85,7 @@ impl<'m> BareKernel<'m> {
         });
         let mut batch = self.crowded(first);
         self.reclaim_into(&mut batch, space, page);
-        self.lent.set((&raw mut batch).cast());
-        self.tell(LENT);
-        self.wait_for(RETURNED);
+        self.lend(&mut batch);
         self.finish_reclaim(&mut batch);
     }
 
@@ -91,9 +96,7 @@ impl<'m> BareKernel<'m> {
         });
         let mut batch = self.crowded(space);
         self.reclaim_into(&mut batch, space, before);
-        self.lent.set((&raw mut batch).cast());
-        self.tell(LENT);
-        self.wait_for(RETURNED);
+        self.lend(&mut batch);
         self.reclaim_into(&mut batch, space, after);
         self.finish_reclaim(&mut batch);
     }
@@ -125,9 +128,7 @@ impl<'m> BareKernel<'m> {
         });
         let mut batch = self.crowded(first);
         self.lock(space);
-        let table = leaf_of(space, page);
-        let range = PageRange::one(Page(page & !511), PageSize::Large);
-        self.hw.table(root_of(space))[(page / 512) as usize].swap(0, super::ENTRY_ORDER);
+        let (range, table) = self.unlink(space, page);
         batch.table_unlinked(&self.spaces[space], range, table);
         self.unlock(space);
         self.reclaim_into(&mut batch, space, 0);

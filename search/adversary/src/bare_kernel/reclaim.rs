@@ -1,9 +1,9 @@
 //! Reclaims pages, with a flush or lazily, and gives their frames to new owners.
 
-use super::{BareKernel, ENTRY_ORDER, leaf_of, root_of};
+use super::BareKernel;
 use crate::coverage::MachineEvent;
 use crate::tables;
-use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, PageSize, Purpose, Scope, Word};
+use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -82,9 +82,7 @@ impl BareKernel<'_> {
         deferred_flush.begin();
         let mut batch = self.engine.batch(Purpose::Lazy);
         self.lock(space);
-        let table = leaf_of(space, page);
-        let range = PageRange::one(Page(page & !511), PageSize::Large);
-        self.hw.table(root_of(space))[(page / 512) as usize].swap(0, ENTRY_ORDER);
+        let (range, table) = self.unlink(space, page);
         batch.table_unlinked(&self.spaces[space], range, table);
         self.unlock(space);
         self.lock(other);
