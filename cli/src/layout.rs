@@ -312,7 +312,7 @@ fn the_cost_of_the_engine() {
 mod live {
     use super::*;
     use quell_host::clear::fault::DemandFault;
-    use quell_host::clear::read::ClearThenRead;
+    use quell_host::clear::read::ClearReadTimes;
     use quell_host::clear::report::{PlanChoice, PlanTable, Report, Row, Verdict};
     use quell_host::live::report::{Benchmark, Comparison, QuietSamples, Row as HostRow, Spread};
 
@@ -355,7 +355,7 @@ mod live {
             page_by_page: rows(&["page-by-page"]),
             memset: rows(&["memset"]),
             all_cores: None,
-            clear_then_read: vec![ClearThenRead {
+            clear_then_read: vec![ClearReadTimes {
                 bytes: 1 << 30,
                 way: "bypassing",
                 clear_ns: 123_456_789.0,

@@ -3,7 +3,7 @@
 
 use any_value::scope;
 use proptest::prelude::*;
-use quell::{Entry, Frame, Invalidate, Level, PageRange, PageSize, Tag};
+use quell::{Entry, Frame, Invalidation, Level, PageRange, PageSize, Tag};
 use quell_arch::{aarch64, riscv64, x86_64};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -102,11 +102,11 @@ proptest! {
         aarch64::tlb::operations(tag, range, scope, operands).take(40).for_each(drop);
         let halves = x86_64::isolation::UserHalves::new();
         for what in [
-            Invalidate::Range { tag, range, scope },
-            Invalidate::Tag(tag),
-            Invalidate::All,
-            Invalidate::Kernel { range, scope },
-            Invalidate::Everything,
+            Invalidation::Range { tag, range, scope },
+            Invalidation::Tag(tag),
+            Invalidation::All,
+            Invalidation::Kernel { range, scope },
+            Invalidation::Everything,
         ] {
             halves.invalidated(what);
         }

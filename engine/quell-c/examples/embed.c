@@ -37,10 +37,10 @@ static struct {
 uint32_t quell_hw_this_cpu(void) { return this_cpu; }
 void quell_hw_fence(void) { atomic_thread_fence(memory_order_seq_cst); }
 
-void quell_hw_invalidate(const struct quell_invalidate *what)
+void quell_hw_invalidate(const struct quell_invalidation *what)
 {
 #ifndef WITHOUT_INVALIDATE
-    bool covered = what->kind != QUELL_INVALIDATE_KIND_RANGE ||
+    bool covered = what->kind != QUELL_INVALIDATION_KIND_RANGE ||
                    (what->range.start <= PAGE && PAGE - what->range.start < what->range.pages);
     if (covered)
         cpus[this_cpu].tlb = 0;
@@ -70,7 +70,7 @@ void quell_hw_relax(void) { sched_yield(); }
 bool quell_hw_may_wait(void) { return true; }
 
 /* This machine has no broadcasts, and its features declare that. */
-void quell_hw_broadcast_start(const struct quell_invalidate *what) { (void)what; abort(); }
+void quell_hw_broadcast_start(const struct quell_invalidation *what) { (void)what; abort(); }
 void quell_hw_broadcast_complete(void) { abort(); }
 
 /* A library for kernels calls this function when it panics. */

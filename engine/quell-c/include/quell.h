@@ -228,23 +228,23 @@ typedef _Bool quell_bool;
 #define QUELL_CONFORMANCE_SIZE 16384
 
 /// The kind of an invalidation: the translations that it drops.
-enum quell_invalidate_kind {
+enum quell_invalidation_kind {
     /// The entries of `range` under `tag`, in `scope`. On a machine without tags, ignore the tag.
-    QUELL_INVALIDATE_KIND_RANGE,
+    QUELL_INVALIDATION_KIND_RANGE,
     /// All entries under `tag`, walker caches included. Ignore `range` and `scope`.
-    QUELL_INVALIDATE_KIND_TAG,
+    QUELL_INVALIDATION_KIND_TAG,
     /// All entries under all tags, walker caches included. Global kernel entries may stay.
-    QUELL_INVALIDATE_KIND_ALL,
+    QUELL_INVALIDATION_KIND_ALL,
     /// The entries of `range` in the kernel's half, in `scope`: global ones, and those under the loaded tag.
     ///
     /// `invlpg` and `tlbi vaae1` do that. With global tags, drop those under all tags. quell uses this kind only for
     /// spaces that quell_kernel_space_new made.
-    QUELL_INVALIDATE_KIND_KERNEL,
+    QUELL_INVALIDATION_KIND_KERNEL,
     /// All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
     ///
     /// Ignore `tag`, `range` and `scope`. quell_cpu_online uses it, too. A kernel that makes no kernel space may treat
     /// it as `All`.
-    QUELL_INVALIDATE_KIND_EVERYTHING,
+    QUELL_INVALIDATION_KIND_EVERYTHING,
 };
 
 /// The entries that an invalidation reaches: leaf entries alone, or walker caches too.
@@ -512,9 +512,9 @@ struct quell_range {
 };
 
 /// The arguments of one invalidation.
-struct quell_invalidate {
+struct quell_invalidation {
     /// The kind of translations to drop.
-    enum quell_invalidate_kind kind;
+    enum quell_invalidation_kind kind;
     /// The entries to drop: leaf entries alone, or also the walker caches on the path.
     enum quell_scope scope;
     /// The pages to invalidate, with one invalidation per stride.
@@ -803,14 +803,14 @@ extern void quell_hw_fence(void);
 ///
 /// If another CPU sees a release store that this CPU made after the call, the invalidation has taken effect. If
 /// `what` names a tag, it's the loaded one.
-extern void quell_hw_invalidate(const struct quell_invalidate *what);
+extern void quell_hw_invalidate(const struct quell_invalidation *what);
 
 /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB).
 ///
 /// Fills after its completion see table stores made before the call. quell calls it only if
 /// `quell_features.broadcast` is set; otherwise it may trap. A library without the feature "broadcast" needs
 /// neither this function nor quell_hw_broadcast_complete.
-extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
+extern void quell_hw_broadcast_start(const struct quell_invalidation *what);
 
 /// Waits until this CPU's broadcasts are complete on every CPU (`dsb ish`, `tlbsync`).
 ///
@@ -1129,7 +1129,7 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 ///
 /// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
 /// space must be global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may be global or not. quell_hw_invalidate must
-/// handle QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
+/// handle QUELL_INVALIDATION_KIND_KERNEL and QUELL_INVALIDATION_KIND_EVERYTHING.
 ///
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.

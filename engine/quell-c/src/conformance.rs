@@ -14,7 +14,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use quell::{Extent, Frame, Page};
 use quell_conformance::{Bench, Rights, Suite};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 
 /// The bytes of memory that quell_conformance_new needs, without the 32 bytes for each CPU.
 pub const QUELL_CONFORMANCE_SIZE: usize = 16384;
@@ -85,7 +85,7 @@ unsafe extern "C" {
     pub fn quell_bench_report(check: *const quell_check);
 }
 
-impl Clear for Machine {
+impl PhysicalMemory for Machine {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
         for frame in 0..extent.frames {
             (0..512).for_each(|word| self.set_word(extent.first.plus(frame), word, 0));

@@ -12,7 +12,7 @@ use crate::text::{Line, of_c};
 use crate::values::enum_quell_tagging;
 use core::ffi::{CStr, c_char};
 use quell::{
-    Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging, Unsupported,
+    Engine, EngineError, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging,
 };
 #[cfg(feature = "text")]
 use quell_conformance::{PolicyText, parse_policy};
@@ -148,41 +148,41 @@ impl From<quell_status> for Refusal {
     }
 }
 
-impl From<Unsupported> for Refusal {
-    fn from(error: Unsupported) -> Self {
+impl From<EngineError> for Refusal {
+    fn from(error: EngineError) -> Self {
         let text = match error {
-            Unsupported::Cpus { .. } => {
+            EngineError::Cpus { .. } => {
                 c"quell_setup.cpu_count is 0 or above QUELL_MAX_CPUS: for up to 8192 CPUs build with the feature \"cpus-8192\""
             }
-            Unsupported::NoBroadcasts => {
+            EngineError::NoBroadcasts => {
                 c"quell_features.broadcast is 1: build the library with the feature \"broadcast\""
             }
-            Unsupported::NoTags => {
+            EngineError::NoTags => {
                 c"quell_features.tags is 0, so there is no tag: set tagging to QUELL_TAGGING_NONE"
             }
-            Unsupported::BroadcastOfPerCpuTags => {
+            EngineError::BroadcastOfPerCpuTags => {
                 c"quell_features.broadcast is 1 with QUELL_TAGGING_PER_CPU: broadcasts need QUELL_TAGGING_GLOBAL or _NONE"
             }
-            Unsupported::GlobalTagsWithoutBroadcast => {
+            EngineError::GlobalTagsWithoutBroadcast => {
                 c"quell_features.broadcast is 0 with QUELL_TAGGING_GLOBAL: set it to 1, or use QUELL_TAGGING_PER_CPU"
             }
-            Unsupported::TagBits { .. } => {
+            EngineError::TagBits { .. } => {
                 c"quell_features.tags is above 16 with QUELL_TAGGING_GLOBAL: it is the number of bits"
             }
-            Unsupported::FewTags { .. } => {
+            EngineError::FewTags { .. } => {
                 c"quell_features.tags gives fewer global tags than there are CPUs and one to spare: use QUELL_TAGGING_NONE"
             }
-            Unsupported::NoState { .. } => {
+            EngineError::NoState { .. } => {
                 c"quell_setup.cpu_places has no place for one of the CPUs"
             }
-            Unsupported::LeftOut { mechanism } => match mechanism {
+            EngineError::LeftOut { mechanism } => match mechanism {
                 Mechanism::Batch => c"quell_setup.policy has S0: build with the feature \"batch\"",
                 Mechanism::Extents => c"quell_setup.policy has S1: build with the feature \"extents\"",
                 Mechanism::Tags => c"quell_setup.policy has S2: build with the feature \"tags\"",
                 Mechanism::LazyUnmap => c"quell_setup.policy has S3: build with the feature \"lazy\"",
                 Mechanism::RemoteFlush => c"quell_setup.policy has S4: build with the feature \"remote\"",
             },
-            Unsupported::LedgerInUse => {
+            EngineError::LedgerInUse => {
                 c"quell_setup.ledger belongs to another engine: give each engine memory of its own"
             }
             // The engine can't return the other reasons here: every CPU has slots, and a library without the feature
@@ -197,15 +197,15 @@ impl From<Unsupported> for Refusal {
 ///
 /// # Errors
 /// Returns the missing part.
-fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> {
+fn is_built_in(policy: &Policy, features: &Features) -> Result<(), EngineError> {
     // Without the feature "text" there's only one policy.
     if cfg!(feature = "text")
         && let Some(mechanism) = Machine::MECHANISMS.lacks(policy)
     {
-        return Err(Unsupported::LeftOut { mechanism });
+        return Err(EngineError::LeftOut { mechanism });
     }
     if features.broadcast && !cfg!(feature = "broadcast") {
-        return Err(Unsupported::NoBroadcasts);
+        return Err(EngineError::NoBroadcasts);
     }
     Ok(())
 }

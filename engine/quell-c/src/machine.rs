@@ -8,8 +8,8 @@ use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
 use quell::MAX_CPUS;
 use quell::{
-    CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Mechanism, PageRange, PerCpu, PlaceOf,
-    Policy, Scope, Tag,
+    CpuId, CpuSet, Features, Frame, Hardware, Invalidation, Mechanism, PageRange, PerCpu,
+    PerCpuAddress, Policy, Scope, Tag,
 };
 
 use crate::capacity::CHECKED;
@@ -44,7 +44,7 @@ pub struct quell_cpu_set {
 /// The kind of an invalidation: the translations that it drops.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum quell_invalidate_kind {
+pub enum quell_invalidation_kind {
     /// The entries of `range` under `tag`, in `scope`. On a machine without tags, ignore the tag.
     Range,
     /// All entries under `tag`, walker caches included. Ignore `range` and `scope`.
@@ -66,9 +66,9 @@ pub enum quell_invalidate_kind {
 /// The arguments of one invalidation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct quell_invalidate {
+pub struct quell_invalidation {
     /// The kind of translations to drop.
-    pub kind: quell_invalidate_kind,
+    pub kind: quell_invalidation_kind,
     /// The entries to drop: leaf entries alone, or also the walker caches on the path.
     pub scope: quell_scope,
     /// The pages to invalidate, with one invalidation per stride.
@@ -77,36 +77,36 @@ pub struct quell_invalidate {
     pub tag: u16,
 }
 
-impl From<Invalidate> for quell_invalidate {
+impl From<Invalidation> for quell_invalidation {
     #[inline]
-    fn from(what: Invalidate) -> Self {
+    fn from(what: Invalidation) -> Self {
         let (kind, tag, range, scope) = match what {
-            Invalidate::Range { tag, range, scope } => {
-                (quell_invalidate_kind::Range, tag, range, scope)
+            Invalidation::Range { tag, range, scope } => {
+                (quell_invalidation_kind::Range, tag, range, scope)
             }
-            Invalidate::Tag(tag) => (
-                quell_invalidate_kind::Tag,
+            Invalidation::Tag(tag) => (
+                quell_invalidation_kind::Tag,
                 tag,
                 PageRange::default(),
                 Scope::Tables,
             ),
-            Invalidate::Kernel { range, scope } => {
-                (quell_invalidate_kind::Kernel, Tag::KERNEL, range, scope)
+            Invalidation::Kernel { range, scope } => {
+                (quell_invalidation_kind::Kernel, Tag::KERNEL, range, scope)
             }
-            Invalidate::All => (
-                quell_invalidate_kind::All,
+            Invalidation::All => (
+                quell_invalidation_kind::All,
                 Tag::KERNEL,
                 PageRange::default(),
                 Scope::Tables,
             ),
-            Invalidate::Everything => (
-                quell_invalidate_kind::Everything,
+            Invalidation::Everything => (
+                quell_invalidation_kind::Everything,
                 Tag::KERNEL,
                 PageRange::default(),
                 Scope::Tables,
             ),
         };
-        quell_invalidate {
+        quell_invalidation {
             kind,
             scope: scope.into(),
             range: range.into(),
@@ -136,14 +136,14 @@ unsafe extern "C" {
     ///
     /// If another CPU sees a release store that this CPU made after the call, the invalidation has taken effect. If
     /// `what` names a tag, it's the loaded one.
-    pub fn quell_hw_invalidate(what: *const quell_invalidate);
+    pub fn quell_hw_invalidate(what: *const quell_invalidation);
 
     /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB).
     ///
     /// Fills after its completion see table stores made before the call. quell calls it only if
     /// `quell_features.broadcast` is set; otherwise it may trap. A library without the feature "broadcast" needs
     /// neither this function nor quell_hw_broadcast_complete.
-    pub fn quell_hw_broadcast_start(what: *const quell_invalidate);
+    pub fn quell_hw_broadcast_start(what: *const quell_invalidation);
 
     /// Waits until this CPU's broadcasts are complete on every CPU (`dsb ish`, `tlbsync`).
     ///
@@ -338,8 +338,8 @@ unsafe impl Hardware for Machine {
     }
 
     #[inline]
-    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
-        Some(self.places.get(cpu.index())?.place())
+    fn per_cpu(&self, cpu: CpuId) -> Option<PerCpuAddress<Self>> {
+        Some(self.places.get(cpu.index())?.address())
     }
 
     fn features(&self) -> Features {
@@ -362,7 +362,7 @@ unsafe impl Hardware for Machine {
     }
 
     #[inline]
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         let what = what.into();
         // SAFETY: the pointer is to a value that outlives the call.
         unsafe { quell_hw_invalidate(&raw const what) };
@@ -485,7 +485,7 @@ unsafe impl Hardware for Machine {
 
 #[cfg(feature = "broadcast")]
 impl quell::Broadcast for Machine {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         let what = what.into();
         // SAFETY: the pointer is to a value that outlives the call.
         unsafe { quell_hw_broadcast_start(&raw const what) };

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn quell_space_new(
 ///
 /// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
 /// space must be global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may be global or not. quell_hw_invalidate must
-/// handle QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
+/// handle QUELL_INVALIDATION_KIND_KERNEL and QUELL_INVALIDATION_KIND_EVERYTHING.
 ///
 /// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
 /// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.

@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
 use quell::PAGE_BYTES;
 use quell::{Extent, Frame};
-use quell_zero::{Chooser, Clear, ClearPolicy, Clearer, Strategy};
+use quell_zero::{Chooser, ClearPolicy, Clearer, PhysicalMemory, Strategy};
 
 /// Bytes of a `struct quell_zero_plan`.
 pub const QUELL_ZERO_PLAN_SIZE: usize = 72;
@@ -56,7 +56,7 @@ unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, 
 /// Memory that C has mapped. Frame numbers count from its first byte.
 struct MappedMemory(*mut u8);
 
-impl Clear for MappedMemory {
+impl PhysicalMemory for MappedMemory {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         let start = self.0.wrapping_add(extent.first.address() as usize);
         // SAFETY: the caller owns the extent. quell_zero_plan_new found the strategy on this processor, and its caller

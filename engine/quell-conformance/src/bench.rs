@@ -3,7 +3,7 @@
 //! They write table entries and access memory, which the engine never does.
 
 use quell::{Extent, Frame, Hardware, KernelEntries, Page};
-use quell_zero::Clear;
+use quell_zero::PhysicalMemory;
 
 /// A program's rights to a page.
 ///
@@ -51,7 +51,7 @@ pub enum Rights {
 /// # Safety
 /// [`Bench::take_frames`] returns memory that nothing else uses. [`Bench::new_root`] returns a root of the machine's
 /// format that maps the kernel as every root does. The methods that access words reach only these frames.
-pub unsafe trait Bench: Hardware + Clear {
+pub unsafe trait Bench: Hardware + PhysicalMemory {
     /// Returns the number of CPUs that will run the suite, numbered from 0.
     fn cpus(&self) -> usize;
 

@@ -4,9 +4,10 @@
 //! The tests detect a `Hardware` that breaks a promise of its trait, and an engine that breaks its contract on this
 //! machine. The contract consists of the clauses C1 to C8, which `docs/contract.md` explains.
 //!
-//! A kernel that uses the engine already implements `Hardware`, and [`Clear`](quell_zero::Clear) for zeroing memory.
-//! For this suite it also implements [`Bench`]: operations that the engine never performs, such as writing table
-//! entries and accessing memory. It creates an engine and a [`Suite`] from it, and every CPU calls [`Suite::run`].
+//! A kernel that uses the engine already implements `Hardware`, and [`PhysicalMemory`](quell_zero::PhysicalMemory) for
+//! zeroing memory. For this suite it also implements [`Bench`]: operations that the engine never performs, such as
+//! writing table entries and accessing memory. It creates an engine and a [`Suite`] from it, and every CPU calls
+//! [`Suite::run`].
 //!
 //! The suite needs no page allocator, no processes and no user mode. The kernel itself may make the accesses, for
 //! example, through the user half of the loaded root.
@@ -15,11 +16,11 @@
 //! in `quell`'s example, and is hidden here:
 //!
 //! ```
-//! # use quell::{CpuId, CpuSet, Features, Hardware, Invalidate, NoBroadcasts, Tag, Tagging};
+//! # use quell::{CpuId, CpuSet, Features, Hardware, Invalidation, NoBroadcasts, Tag, Tagging};
 //! # use std::sync::atomic::{AtomicU64, Ordering};
 //! use quell::{Engine, LedgerEntry, Extent, Frame, Page, PerCpu, Policy};
 //! use quell_conformance::{Bench, Rights, Suite};
-//! use quell_zero::{Clear, Strategy};
+//! use quell_zero::{PhysicalMemory, Strategy};
 //! use std::collections::HashMap;
 //! use std::sync::{Mutex, MutexGuard};
 //!
@@ -55,7 +56,7 @@
 //!     }
 //! }
 //!
-//! impl Clear for Machine {
+//! impl PhysicalMemory for Machine {
 //!     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
 //!         let within = |frame: Frame| frame.0.wrapping_sub(extent.first.0) < extent.frames;
 //!         self.state().memory.retain(|&(frame, _), _| !within(frame));
@@ -115,18 +116,18 @@
 //! #     fn fence(&self) {
 //! #         std::sync::atomic::fence(Ordering::SeqCst);
 //! #     }
-//! #     fn invalidate(&self, what: Invalidate) {
+//! #     fn invalidate(&self, what: Invalidation) {
 //! #         self.state().tlb.retain(|&page, _| match what {
-//! #             Invalidate::Range { range, .. } => !range.contains(page),
+//! #             Invalidation::Range { range, .. } => !range.contains(page),
 //! #             _ => false,
 //! #         });
 //! #     }
 //! #     unsafe fn load_root(&self, root: Frame, _tag: Tag, _keep: bool) {
-//! #         self.invalidate(Invalidate::All);
+//! #         self.invalidate(Invalidation::All);
 //! #         self.state().root = Some(root);
 //! #     }
 //! #     fn unload_root(&self) {
-//! #         self.invalidate(Invalidate::All);
+//! #         self.invalidate(Invalidation::All);
 //! #         self.state().root = None;
 //! #     }
 //! #     fn interrupt(&self, targets: &CpuSet) {
@@ -149,7 +150,7 @@
 //! suite.run(None, |check| {
 //!     assert_eq!(check.failures, 0, "{} failed: {}", check.name, check.saw);
 //! });
-//! # Ok::<(), quell::Unsupported>(())
+//! # Ok::<(), quell::EngineError>(())
 //! ```
 //!
 //! Each check makes one change as a kernel would, on every CPU in turn. All CPUs read through their translations

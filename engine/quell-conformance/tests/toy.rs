@@ -6,11 +6,12 @@
 //! when its sender waits for it, not before. The file is long because it must be readable alone.
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
-    LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging, Word,
+    Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidation,
+    KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging,
+    Word,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Ordering::SeqCst};
@@ -92,9 +93,9 @@ struct Tlb {
 
 impl Tlb {
     /// Drops entries. If tags mean the same `everywhere`, entries of the kernel's half are dropped under all tags.
-    fn invalidate(&mut self, what: Invalidate, everywhere: bool) {
+    fn invalidate(&mut self, what: Invalidation, everywhere: bool) {
         match what {
-            Invalidate::Range { tag, range, scope } => {
+            Invalidation::Range { tag, range, scope } => {
                 self.leaves
                     .retain(|(held, page), _| *held != tag || !range.contains(*page));
                 if scope == Scope::Tables {
@@ -103,22 +104,22 @@ impl Tlb {
                         .retain(|(held, span), _| *held != tag || !spans.contains(span));
                 }
             }
-            Invalidate::Tag(tag) => {
+            Invalidation::Tag(tag) => {
                 self.leaves.retain(|(held, _), _| *held != tag);
                 self.tables.retain(|(held, _), _| *held != tag);
             }
-            Invalidate::All => {
+            Invalidation::All => {
                 self.leaves.retain(|(held, _), _| *held == GLOBAL_TAG);
                 self.tables.clear();
             }
-            Invalidate::Kernel { range, .. } => {
+            Invalidation::Kernel { range, .. } => {
                 let loaded = self.loaded();
                 self.leaves.retain(|(held, page), _| {
                     !(everywhere || *held == loaded || *held == GLOBAL_TAG)
                         || !range.contains(*page)
                 });
             }
-            Invalidate::Everything => {
+            Invalidation::Everything => {
                 self.leaves.clear();
                 self.tables.clear();
             }
@@ -136,7 +137,7 @@ struct Cpu {
     tlb: Mutex<Tlb>,
     interrupted: AtomicBool,
     masked: AtomicBool,
-    broadcasts: Mutex<Vec<Invalidate>>,
+    broadcasts: Mutex<Vec<Invalidation>>,
 }
 
 /// A word of the machine's memory.
@@ -323,7 +324,7 @@ impl<const S: bool> Toy<S> {
 }
 
 impl<const S: bool> Broadcast for Toy<S> {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         self.me().broadcasts.lock().unwrap().push(what);
     }
 
@@ -380,11 +381,11 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
         std::sync::atomic::fence(SeqCst);
     }
 
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         let what = match what {
-            Invalidate::Range { tag, range, .. } if self.wrong == Mistake::LeafOnly => {
+            Invalidation::Range { tag, range, .. } if self.wrong == Mistake::LeafOnly => {
                 let scope = Scope::Leaf;
-                Invalidate::Range { tag, range, scope }
+                Invalidation::Range { tag, range, scope }
             }
             what => what,
         };
@@ -398,7 +399,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
         let mut tlb = self.me().tlb.lock().unwrap();
         tlb.root = Some((root, tag));
         if !keep && self.wrong != Mistake::AlwaysKeeps {
-            tlb.invalidate(Invalidate::Tag(tag), false);
+            tlb.invalidate(Invalidation::Tag(tag), false);
         }
     }
 
@@ -408,7 +409,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
         }
         let mut tlb = self.me().tlb.lock().unwrap();
         tlb.root = None;
-        tlb.invalidate(Invalidate::Tag(Tag::KERNEL), false);
+        tlb.invalidate(Invalidation::Tag(Tag::KERNEL), false);
     }
 
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, _scope: Scope) {
@@ -473,7 +474,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
     }
 }
 
-impl<const S: bool> Clear for Toy<S> {
+impl<const S: bool> PhysicalMemory for Toy<S> {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let short = usize::from(self.wrong == Mistake::ShortZeroing);
         for frame in 0..extent.frames {

@@ -1,9 +1,9 @@
 //! Zeroes memory: the pieces of an extent, one after another.
 
-use crate::machine::Clear;
+use crate::machine::PhysicalMemory;
 use crate::pieces::ClearPolicy;
 use crate::strategy::Temperature;
-use crate::zeroed::{Clearable, ZeroedFrame};
+use crate::zeroed::{OwnedMemory, ZeroedFrame};
 use quell::{Extent, Frame};
 
 /// Counts the work of one [`Clearer::extent`].
@@ -13,9 +13,9 @@ use quell::{Extent, Frame};
 /// ```
 /// use quell::{Extent, Frame, PAGE_BYTES};
 /// use quell_zero::{ClearPolicy, Clearer};
-/// # use quell_zero::{Clear, Strategy};
+/// # use quell_zero::{PhysicalMemory, Strategy};
 /// # struct Machine;
-/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # impl PhysicalMemory for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
 /// # let machine = Machine;
 /// let policy = ClearPolicy::default();
 /// let page = Extent { first: Frame(512), frames: 512 };
@@ -27,7 +27,7 @@ use quell::{Extent, Frame};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClearStats {
-    /// The number of calls of [`Clear::zero`].
+    /// The number of calls of [`PhysicalMemory::zero`].
     pub pieces: u64,
     /// The number of bytes cleared through the caches, saturating.
     pub hot_bytes: u64,
@@ -42,9 +42,9 @@ pub struct ClearStats {
 /// ```
 /// use quell::{Extent, Frame};
 /// use quell_zero::{ClearPolicy, Clearer, Plan};
-/// # use quell_zero::{Clear, Strategy};
+/// # use quell_zero::{PhysicalMemory, Strategy};
 /// # struct Machine;
-/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # impl PhysicalMemory for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
 /// # let machine = Machine;
 /// let policy = ClearPolicy::cooperative(Plan::default()); // at most 32 MB at once
 /// let huge = Extent { first: Frame(0), frames: 1 << 18 }; // 1 GB
@@ -59,7 +59,7 @@ pub struct Clearer<'a, M> {
     policy: &'a ClearPolicy,
 }
 
-impl<'a, M: Clear> Clearer<'a, M> {
+impl<'a, M: PhysicalMemory> Clearer<'a, M> {
     /// Creates a clearer for memory of `machine` with `policy`.
     pub const fn new(machine: &'a M, policy: &'a ClearPolicy) -> Self {
         Clearer { machine, policy }
@@ -105,7 +105,7 @@ impl<'a, M: Clear> Clearer<'a, M> {
     /// Zeroes the memory that `frame` owns, and returns `frame` as [`ZeroedFrame`].
     ///
     /// The arguments `fault` and `preempt` are those of [`Clearer::extent`].
-    pub fn frame<F: Clearable>(
+    pub fn frame<F: OwnedMemory>(
         &self,
         frame: F,
         fault: Option<Frame>,

@@ -19,18 +19,18 @@
 //!
 //! The crate allocates nothing, locks nothing and contains no instructions of its own (`quell_arch::zero` has them).
 //! From `quell` it uses only a few types, such as [`Extent`](quell::Extent) and [`Word`](quell::Word), so a kernel can
-//! use it without the engine. The kernel implements [`Clear`], which has one method:
+//! use it without the engine. The kernel implements [`PhysicalMemory`], which has one method:
 //!
 //! ```
 //! use quell::PAGE_BYTES;
 //! use quell::{Extent, Frame};
-//! use quell_zero::{Clear, ClearPolicy, Clearer, Plan, Strategy};
+//! use quell_zero::{ClearPolicy, Clearer, PhysicalMemory, Plan, Strategy};
 //! use std::sync::Mutex;
 //!
 //! /// Sixteen frames of memory.
 //! struct Machine(Mutex<Vec<u8>>);
 //!
-//! impl Clear for Machine {
+//! impl PhysicalMemory for Machine {
 //!     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
 //!         let start = extent.first.address() as usize;
 //!         self.0.lock().unwrap()[start..][..extent.bytes() as usize].fill(0);
@@ -76,12 +76,12 @@ pub mod strategy;
 pub mod zeroed;
 
 pub use clearer::{ClearStats, Clearer};
-pub use machine::Clear;
+pub use machine::PhysicalMemory;
 pub use pieces::{ClearPolicy, Piece, Pieces};
 pub use plan::{Caches, Chooser, Plan, Sample};
-pub use pool::{Budget, FillResult, Pool, Pooled, StopReason};
+pub use pool::{Budget, FillResult, Pool, PooledMemory, StopReason};
 pub use strategy::{Strategy, StrategySet, Temperature};
-pub use zeroed::{Clearable, ZeroedFrame};
+pub use zeroed::{OwnedMemory, ZeroedFrame};
 
 #[cfg(test)]
 mod tests;

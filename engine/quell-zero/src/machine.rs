@@ -1,4 +1,4 @@
-//! Defines the interface of the machine whose memory is zeroed: [`Clear`].
+//! Defines the interface of the machine whose memory is zeroed: [`PhysicalMemory`].
 
 use crate::strategy::Strategy;
 use quell::Extent;
@@ -16,10 +16,10 @@ use quell::Extent;
 ///
 /// ```
 /// use quell::{Extent, Frame};
-/// use quell_zero::{Clear, Strategy};
+/// use quell_zero::{PhysicalMemory, Strategy};
 /// /// All memory, mapped from this address on.
 /// struct DirectMap(*mut u8);
-/// impl Clear for DirectMap {
+/// impl PhysicalMemory for DirectMap {
 ///     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
 ///         let start = self.0.wrapping_add(extent.first.address() as usize);
 ///         // A kernel passes the strategy to `quell_arch::zero::zero`.
@@ -33,7 +33,7 @@ use quell::Extent;
 /// unsafe { machine.zero(Extent { first: Frame(1), frames: 1 }, Strategy::Stores) };
 /// assert_eq!((memory[4095], memory[4096]), (0xa5, 0));
 /// ```
-pub trait Clear {
+pub trait PhysicalMemory {
     /// Zeroes the whole extent with `strategy` before it returns.
     ///
     /// Afterwards the caller may publish the memory with a release store. Every CPU that reads that store with an

@@ -11,28 +11,28 @@
 //! At worst, the one frame that it was moving isn't available.
 
 use crate::clearer::Clearer;
-use crate::machine::Clear;
-use crate::zeroed::{Clearable, ZeroedFrame};
+use crate::machine::PhysicalMemory;
+use crate::zeroed::{OwnedMemory, ZeroedFrame};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use quell::Word;
 
-/// Converts a [`Clearable`] into a number that fits into one word of a [`Pool`].
+/// Converts [`OwnedMemory`] into a number that fits into one word of a [`Pool`].
 ///
 /// # Examples
 ///
 /// ```
 /// use quell::{Extent, Frame};
-/// use quell_zero::{Clearable, Pooled};
+/// use quell_zero::{OwnedMemory, PooledMemory};
 /// /// A frame from the kernel's allocator.
 /// struct OwnedFrame(u64);
 /// // SAFETY: the allocator gives each frame to one owner.
-/// unsafe impl Clearable for OwnedFrame {
+/// unsafe impl OwnedMemory for OwnedFrame {
 ///     fn extent(&self) -> Extent {
 ///         Extent { first: Frame(self.0), frames: 1 }
 ///     }
 /// }
-/// impl Pooled for OwnedFrame {
+/// impl PooledMemory for OwnedFrame {
 ///     fn into_raw(self) -> u64 {
 ///         self.0
 ///     }
@@ -45,13 +45,13 @@ use quell::Word;
 /// let frame = unsafe { OwnedFrame::from_raw(raw) };
 /// assert_eq!(frame.extent().first, Frame(42));
 /// ```
-pub trait Pooled: Clearable + Sized {
+pub trait PooledMemory: OwnedMemory + Sized {
     /// Converts the value into a number below [`u64::MAX`], which now owns it.
     fn into_raw(self) -> u64;
     /// Restores the value from `raw`.
     ///
     /// # Safety
-    /// [`Pooled::into_raw`] has returned `raw`, and no other call has restored the value since.
+    /// [`PooledMemory::into_raw`] has returned `raw`, and no other call has restored the value since.
     unsafe fn from_raw(raw: u64) -> Self;
 }
 
@@ -182,15 +182,15 @@ pub enum StopReason {
 /// use quell_zero::{Budget, ClearPolicy, Clearer, FillResult, Pool, StopReason};
 /// use std::sync::atomic::AtomicU64;
 /// # use quell::{Extent, Frame};
-/// # use quell_zero::{Clear, Clearable, Pooled, Strategy};
+/// # use quell_zero::{OwnedMemory, PhysicalMemory, PooledMemory, Strategy};
 /// # struct Machine;
-/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # impl PhysicalMemory for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
 /// # struct OwnedFrame(u64);
 /// # // SAFETY: the machine has no memory.
-/// # unsafe impl Clearable for OwnedFrame {
+/// # unsafe impl OwnedMemory for OwnedFrame {
 /// #     fn extent(&self) -> Extent { Extent { first: Frame(self.0), frames: 1 } }
 /// # }
-/// # impl Pooled for OwnedFrame {
+/// # impl PooledMemory for OwnedFrame {
 /// #     fn into_raw(self) -> u64 { self.0 }
 /// #     unsafe fn from_raw(raw: u64) -> Self { OwnedFrame(raw) }
 /// # }
@@ -219,7 +219,7 @@ pub struct Pool<'a, W, F> {
 /// A slot with no frame in it.
 const EMPTY: u64 = 0;
 
-impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
+impl<'a, W: Word, F: PooledMemory> Pool<'a, W, F> {
     /// Makes an empty pool of frames of `frame_bytes` each, one per slot.
     ///
     /// The pool borrows `slots` for itself, and sets them to empty without freeing any frames in them. A few dozen
@@ -261,7 +261,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     ///
     /// # Panics
     ///
-    /// In debug builds, if [`Pooled::into_raw`] returns [`u64::MAX`].
+    /// In debug builds, if [`PooledMemory::into_raw`] returns [`u64::MAX`].
     pub fn put(&self, frame: ZeroedFrame<F>) -> Result<(), ZeroedFrame<F>> {
         if !self.reserve() {
             return Err(frame);
@@ -303,7 +303,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// # Panics
     ///
     /// In debug builds, if a frame from `source` doesn't have the pool's length. Also as [`Pool::put`].
-    pub fn fill<M: Clear>(
+    pub fn fill<M: PhysicalMemory>(
         &self,
         clearer: &Clearer<'_, M>,
         budget: &Budget<W>,
@@ -356,7 +356,11 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// Puts a frame into a slot. The caller has reserved one.
     fn insert(&self, frame: ZeroedFrame<F>) {
         let raw = frame.into_inner().into_raw();
-        debug_assert_ne!(raw, u64::MAX, "Pooled::into_raw must stay below u64::MAX");
+        debug_assert_ne!(
+            raw,
+            u64::MAX,
+            "PooledMemory::into_raw must stay below u64::MAX"
+        );
         // There are never more reservations than slots, so one slot is free. A round finds none only if other CPUs put
         // frames in ahead of us.
         loop {

@@ -1,7 +1,7 @@
 //! Tests every promise of this crate on a machine that records the zeroing.
 
 use crate::{
-    Budget, Caches, Chooser, Clear, ClearPolicy, Clearer, Piece, Plan, Sample, Strategy,
+    Budget, Caches, Chooser, ClearPolicy, Clearer, PhysicalMemory, Piece, Plan, Sample, Strategy,
     StrategySet, Temperature,
 };
 use proptest::prelude::{Just, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -46,7 +46,7 @@ impl Recorder {
     }
 }
 
-impl Clear for Recorder {
+impl PhysicalMemory for Recorder {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         self.zeroed.lock().unwrap().push((extent, strategy));
     }

@@ -13,11 +13,11 @@ use quell::Extent;
 ///
 /// ```
 /// use quell::{Extent, Frame};
-/// use quell_zero::Clearable;
+/// use quell_zero::OwnedMemory;
 /// /// A frame that the kernel's allocator gave out.
 /// struct OwnedFrame(u64);
 /// // SAFETY: in a kernel, the allocator gives each frame to one owner.
-/// unsafe impl Clearable for OwnedFrame {
+/// unsafe impl OwnedMemory for OwnedFrame {
 ///     fn extent(&self) -> Extent {
 ///         Extent { first: Frame(self.0), frames: 1 }
 ///     }
@@ -26,9 +26,9 @@ use quell::Extent;
 /// ```
 ///
 /// # Safety
-/// While a value exists, only its holder accesses the memory of its extent. [`Clearable::extent`] always returns the
-/// same extent, and the [`Clear`](crate::Clear) that zeroes the extent can write to it.
-pub unsafe trait Clearable {
+/// While a value exists, only its holder accesses the memory of its extent. [`OwnedMemory::extent`] always returns the
+/// same extent, and the [`PhysicalMemory`](crate::PhysicalMemory) that zeroes the extent can write to it.
+pub unsafe trait OwnedMemory {
     /// Returns the memory that the value owns.
     fn extent(&self) -> Extent;
 }
@@ -43,13 +43,13 @@ pub unsafe trait Clearable {
 ///
 /// ```
 /// use quell::{Extent, Frame};
-/// use quell_zero::{ClearPolicy, Clearable, Clearer, ZeroedFrame};
-/// # use quell_zero::{Clear, Strategy};
+/// use quell_zero::{ClearPolicy, Clearer, OwnedMemory, ZeroedFrame};
+/// # use quell_zero::{PhysicalMemory, Strategy};
 /// # struct Machine;
-/// # impl Clear for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
+/// # impl PhysicalMemory for Machine { unsafe fn zero(&self, _: Extent, _: Strategy) {} }
 /// # struct OwnedFrame(Frame);
 /// # // SAFETY: the machine has no memory.
-/// # unsafe impl Clearable for OwnedFrame {
+/// # unsafe impl OwnedMemory for OwnedFrame {
 /// #     fn extent(&self) -> Extent { Extent { first: self.0, frames: 1 } }
 /// # }
 /// # let (machine, policy) = (Machine, ClearPolicy::default());

@@ -4,8 +4,8 @@
 //! it comes out of the batch, and shows that the other CPU never accesses it again.
 
 use quell::{
-    CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, LedgerEntry, NoBroadcasts, Page,
-    PageRange, PerCpu, Policy, Purpose, Tag, Tagging,
+    CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidation, LedgerEntry, NoBroadcasts,
+    Page, PageRange, PerCpu, Policy, Purpose, Tag, Tagging,
 };
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -53,19 +53,19 @@ unsafe impl Hardware for Machine {
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         let mut tlb = self.me().tlb.lock().unwrap();
         match what {
-            Invalidate::Range { range, .. } => tlb.retain(|&page, _| !range.contains(page)),
+            Invalidation::Range { range, .. } => tlb.retain(|&page, _| !range.contains(page)),
             // The machine has no tags and no kernel mappings, so it can drop everything.
             _ => tlb.clear(),
         }
     }
     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
-        self.invalidate(Invalidate::All);
+        self.invalidate(Invalidation::All);
     }
     fn unload_root(&self) {
-        self.invalidate(Invalidate::All);
+        self.invalidate(Invalidation::All);
     }
     fn interrupt(&self, targets: &CpuSet) {
         for cpu in targets.iter() {

@@ -22,7 +22,7 @@
 //!   fence ([`Hardware::fence`]). The CPU writes the tag, fences and walks. The initiator clears the entry, fences and
 //!   reads the tag. So the initiator broadcasts under the CPU's tag, or the CPU walks the changed tables.
 
-use crate::hardware::{Hardware, Invalidate, Tag};
+use crate::hardware::{Hardware, Invalidation, Tag};
 use crate::word::{Word, is_at, name_at};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -187,7 +187,7 @@ impl<W: Word> GlobalTags<W> {
         }
         // We flush entries of the last tag generation before we load a tag of this one. [mutant RolloverSkipsFlush]
         if mine.flush_pending.swap(0, Relaxed) != 0 {
-            hw.invalidate(Invalidate::All);
+            hw.invalidate(Invalidation::All);
         }
         mine.leaving.store(loaded, Relaxed);
         mine.active.store(word, Relaxed);

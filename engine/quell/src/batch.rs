@@ -1,8 +1,9 @@
 //! Batches: changed entries that wait for their flush, and the frames that they mapped.
 //!
-//! A [`Batch`] owns the frames that were unmapped. [`Batch::finish`] returns them as [`Flushed`], the proof that no CPU
-//! uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as [`Deferred`].
-//! The file is long because it contains every way in which frames leave a batch, beside the rules that these share.
+//! A [`Batch`] owns the frames that were unmapped. [`Batch::finish`] returns them as [`FlushedFrames`], the proof that
+//! no CPU uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as
+//! [`DeferredFrames`]. The file is long because it contains every way in which frames leave a batch, beside the rules
+//! that these share.
 //!
 //! [`Purpose`] and policy determine when the flush happens. On machines that broadcast invalidations, a batch of reclaim
 //! or migration sends these at once and waits for their completion only at its end. One barrier completes them all. The
@@ -19,12 +20,12 @@ use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
-use crate::flushed::{Deferred, Flushed, Outcome};
-use crate::frames::{FrameList, InPlace};
+use crate::flushed::{DeferredFrames, FlushedFrames, Outcome};
+use crate::frames::{FrameArray, FrameList};
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
 use crate::overflow::Overflow;
-use crate::pending::Pending;
+use crate::pending::PendingChanges;
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::InlineQueue;
@@ -124,11 +125,11 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
 /// assert!(!machine.caches(Page(5)));
 /// ```
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
-pub struct Batch<'e, S: SpaceRef, L: FrameList = InPlace<Frame>, const N: usize = SPACES> {
+pub struct Batch<'e, S: SpaceRef, L: FrameList = FrameArray<Frame>, const N: usize = SPACES> {
     pub(crate) unflushed: BatchChanges<'e, S, N>,
     pub(crate) frames: L,
-    /// Set while a [`Deferred`] has the frames, whose translations CPUs may still use. If it's still set after that
-    /// value is gone, the embedder has forgotten the value ([`core::mem::forget`]), and we leak the frames.
+    /// Set while [`DeferredFrames`] hold the frames, whose translations CPUs may still use. If it's still set after
+    /// that value is gone, the embedder has forgotten the value ([`core::mem::forget`]), and we leak the frames.
     borrowed: bool,
 }
 
@@ -138,7 +139,7 @@ impl<S: SpaceRef, L: FrameList, const N: usize> Drop for Batch<'_, S, L, N> {
     fn drop(&mut self) {
         self.lose_borrowed();
         if !self.unflushed.is_empty() {
-            let unflushed = LeakOnDrop(&mut self.frames);
+            let unflushed = LeakGuard(&mut self.frames);
             self.unflushed.flush();
             core::mem::forget(unflushed);
         }
@@ -146,9 +147,9 @@ impl<S: SpaceRef, L: FrameList, const N: usize> Drop for Batch<'_, S, L, N> {
 }
 
 /// Leaks the frames when dropped, because CPUs may still use them.
-struct LeakOnDrop<'l, L: FrameList>(&'l mut L);
+struct LeakGuard<'l, L: FrameList>(&'l mut L);
 
-impl<L: FrameList> Drop for LeakOnDrop<'_, L> {
+impl<L: FrameList> Drop for LeakGuard<'_, L> {
     #[cold]
     fn drop(&mut self) {
         core::iter::from_fn(|| self.0.take()).for_each(core::mem::forget);
@@ -161,7 +162,7 @@ pub(crate) struct BatchChanges<'e, S: SpaceRef, const N: usize> {
     purpose: Purpose,
     /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
-    pub(crate) pending: InlineQueue<Pending<S>, N>,
+    pub(crate) pending: InlineQueue<PendingChanges<S>, N>,
     /// The changes that have no place in `pending`.
     pub(crate) overflow: Option<Overflow>,
 }
@@ -169,11 +170,11 @@ pub(crate) struct BatchChanges<'e, S: SpaceRef, const N: usize> {
 impl<H: Hardware> Engine<'_, H> {
     /// Makes an empty batch with room for 64 frames. Never waits.
     #[inline]
-    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, S, InPlace<F>>
+    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, S, FrameArray<F>>
     where
         S: Deref<Target = AddressSpace<H>>,
     {
-        self.batch_into(purpose, InPlace::new())
+        self.batch_into(purpose, FrameArray::new())
     }
 
     /// Makes an empty batch whose frames wait in `frames`, an empty list of your choice. Never waits.
@@ -349,9 +350,9 @@ where
     /// Afterwards no user access on any CPU uses a translation that was reported (clauses C1 and C3 of [the
     /// contract](crate#the-contract)). May wait for other CPUs.
     #[inline]
-    pub fn finish(&mut self) -> Flushed<'_, L> {
+    pub fn finish(&mut self) -> FlushedFrames<'_, L> {
         self.flush();
-        Flushed::new(&mut self.frames)
+        FlushedFrames::new(&mut self.frames)
     }
 
     /// Flushes all changes. The frames stay in the list.
@@ -361,12 +362,12 @@ where
         self.unflushed.flush();
     }
 
-    /// Leaks the frames if their [`Deferred`] was forgotten, which is safe.
+    /// Leaks the frames if their [`DeferredFrames`] was forgotten, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if H::MECHANISMS.lazy_unmap && self.borrowed {
             self.borrowed = false;
-            drop(LeakOnDrop(&mut self.frames));
+            drop(LeakGuard(&mut self.frames));
         }
     }
 
@@ -409,7 +410,7 @@ where
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);
-        let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
+        let of_kernel = |entry: &&PendingChanges<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
         // A stamp is for kernel mappings or for user mappings, never for both. A CPU in user mode may leave a deferred
         // flush of kernel mappings to its next kernel entry, but not one of its own space. [mutant MixedFlushDeferred]
@@ -449,7 +450,7 @@ where
             .record(stamp, engine.count, &cpus, kernels != 0);
         self.unflushed.pending.clear();
         self.borrowed = true;
-        Outcome::Deferred(Deferred::new(
+        Outcome::Deferred(DeferredFrames::new(
             &mut self.frames,
             Stamp(stamp),
             &mut self.borrowed,
@@ -497,7 +498,7 @@ where
             return self.add_overflow(&space, range, scope);
         }
         self.pending
-            .push(Pending::first(space, range, scope, false, true));
+            .push(PendingChanges::first(space, range, scope, false, true));
     }
 
     /// Returns whether the flush may be deferred until the frames are reused.
@@ -571,7 +572,7 @@ where
             None => {
                 let joins = self.joins();
                 self.pending
-                    .push(Pending::first(space, range, scope, send_now, joins));
+                    .push(PendingChanges::first(space, range, scope, send_now, joins));
             }
         }
     }
@@ -659,7 +660,7 @@ where
 }
 
 fn requests<'p, H, S>(
-    pending: &'p [Pending<S>],
+    pending: &'p [PendingChanges<S>],
 ) -> impl ExactSizeIterator<Item = (&'p AddressSpace<H>, &'p Request)> + Clone
 where
     H: Hardware + 'p,

@@ -8,7 +8,7 @@
 //! the new tag. If it comes later, a CPU that runs the space under a new tag walks the changed tables.
 
 use crate::features::Tagging;
-use crate::hardware::{Broadcast, Hardware, Invalidate, Scope, Tag};
+use crate::hardware::{Broadcast, Hardware, Invalidation, Scope, Tag};
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
@@ -53,10 +53,10 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn broadcast_everything(self, kernel: bool) {
         self.fence_before_tag();
         self.count(Counter::Broadcasts, 1);
-        // `Invalidate::All` keeps global entries. [mutant KernelLostInMerge]
+        // `Invalidation::All` keeps global entries. [mutant KernelLostInMerge]
         self.start(match kernel {
-            true => Invalidate::Everything,
-            false => Invalidate::All,
+            true => Invalidation::Everything,
+            false => Invalidation::All,
         });
         self.complete();
     }
@@ -105,15 +105,15 @@ impl<H: Hardware> Cpu<'_, H> {
             Request::Empty => return false,
             Request::Full(_) => {
                 self.count(Counter::Broadcasts, 1);
-                self.start(tag.map_or(Invalidate::Everything, Invalidate::Tag));
+                self.start(tag.map_or(Invalidation::Everything, Invalidation::Tag));
             }
             Request::Ranges(ranges, scope) => {
                 let scope = *scope;
                 for range in ranges.iter() {
                     self.count(Counter::Broadcasts, range.strides());
                     self.start(match tag {
-                        Some(tag) => Invalidate::Range { tag, range, scope },
-                        None => Invalidate::Kernel { range, scope },
+                        Some(tag) => Invalidation::Range { tag, range, scope },
+                        None => Invalidation::Kernel { range, scope },
                     });
                 }
             }
@@ -121,7 +121,7 @@ impl<H: Hardware> Cpu<'_, H> {
         true
     }
 
-    fn start(self, what: Invalidate) {
+    fn start(self, what: Invalidation) {
         if let Some(broadcasts) = self.broadcasts() {
             broadcasts.start(what);
         }

@@ -55,7 +55,7 @@ impl Activity {
 
 /// The space that a CPU has loaded, as the CPU itself sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Loaded {
+pub(crate) enum LoadedSpace {
     /// The CPU is offline: no initiator sends it requests, so it may load no space.
     Offline,
     /// No space.
@@ -129,7 +129,7 @@ pub(crate) enum Entry {
 /// The state that initiators read to decide whether to interrupt a CPU. Only that CPU writes it, rarely, except for
 /// [`Activity::UserDeferring`].
 #[repr(align(64))]
-struct Published<W> {
+struct PublishedState<W> {
     /// An [`Activity`].
     activity: W,
     /// The time of the flush clock before the last flush of the whole loaded tag.
@@ -140,7 +140,7 @@ struct Published<W> {
 
 /// The state that only the CPU itself writes, and mostly only it reads.
 #[repr(align(64))]
-struct Private<W> {
+struct PrivateState<W> {
     /// The id of the loaded space, or [`NOTHING`], [`SWITCHING`] or [`OFFLINE`].
     space: W,
     /// The tag under which the space is loaded.
@@ -155,20 +155,20 @@ struct Private<W> {
 /// The state of one CPU.
 #[repr(C)]
 pub(crate) struct CpuState<W> {
-    published: Published<W>,
-    private: Private<W>,
+    published: PublishedState<W>,
+    private: PrivateState<W>,
 }
 
 impl<W: Word> CpuState<W> {
     /// Makes the state of an offline CPU.
     pub(crate) fn new() -> Self {
         CpuState {
-            published: Published {
+            published: PublishedState {
                 activity: W::new(Activity::Detached as u64),
                 flushed_at: W::new(0),
                 all_flushed_at: W::new(0),
             },
-            private: Private {
+            private: PrivateState {
                 space: W::new(OFFLINE),
                 tag: W::new(0),
                 slot: W::new(0),
@@ -258,9 +258,9 @@ impl<W: Word> CpuState<W> {
         // Relaxed: this CPU's answer published the space that was loaded then. It stores a later space only after it
         // has loaded that root.
         match self.loaded() {
-            Loaded::Space(loaded) => loaded != space,
-            Loaded::Switching => false,
-            Loaded::Nothing | Loaded::Offline => true,
+            LoadedSpace::Space(loaded) => loaded != space,
+            LoadedSpace::Switching => false,
+            LoadedSpace::Nothing | LoadedSpace::Offline => true,
         }
     }
 
@@ -285,12 +285,12 @@ impl<W: Word> CpuState<W> {
     }
 
     #[inline]
-    pub(crate) fn loaded(&self) -> Loaded {
+    pub(crate) fn loaded(&self) -> LoadedSpace {
         match self.private.space.load(Relaxed) {
-            NOTHING => Loaded::Nothing,
-            OFFLINE => Loaded::Offline,
-            SWITCHING => Loaded::Switching,
-            id => Loaded::Space(SpaceId(id)),
+            NOTHING => LoadedSpace::Nothing,
+            OFFLINE => LoadedSpace::Offline,
+            SWITCHING => LoadedSpace::Switching,
+            id => LoadedSpace::Space(SpaceId(id)),
         }
     }
 

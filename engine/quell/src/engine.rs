@@ -4,9 +4,9 @@
 
 use crate::addr::Frame;
 use crate::asid::{GlobalTags, RunningTag, RunningTags};
-use crate::cpu::Loaded;
+use crate::cpu::LoadedSpace;
 use crate::cpu_set::{CpuId, MAX_CPUS};
-use crate::features::{Features, Tagging, Unsupported};
+use crate::features::{EngineError, Features, Tagging};
 use crate::hardware::{Broadcast, Hardware};
 use crate::inbox::RequestLimits;
 use crate::ledger::{Ledger, LedgerEntry};
@@ -41,7 +41,7 @@ use core::sync::atomic::Ordering::Relaxed;
 /// engine.this_cpu().mask_interrupts().switch(None, &space);
 /// engine.this_cpu().leave(&space);
 /// engine.retire(&space); // its tables may be freed now
-/// # Ok::<(), quell::Unsupported>(())
+/// # Ok::<(), quell::EngineError>(())
 /// ```
 pub struct Engine<'m, H: Hardware> {
     pub(crate) hw: &'m H,
@@ -78,7 +78,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// [`Batch`](crate::Batch). 64 entries are plenty. If the slice is empty, no flush is ever deferred. Never waits.
     ///
     /// # Errors
-    /// If the machine can't run an engine with these arguments: the variants of [`Unsupported`] are the reasons. For
+    /// If the machine can't run an engine with these arguments: the variants of [`EngineError`] are the reasons. For
     /// example, there are more than [`MAX_CPUS`] CPUs, the machine leaves out a mechanism of the policy, or another
     /// engine has had the ledger.
     ///
@@ -89,7 +89,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         cpus: &'m [PerCpu<'m, H>],
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
-    ) -> Result<Self, Unsupported> {
+    ) -> Result<Self, EngineError> {
         Self::make(hw, cpus, cpus.len(), ledger, policy)
     }
 
@@ -108,10 +108,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
         cpus: usize,
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
-    ) -> Result<Self, Unsupported> {
+    ) -> Result<Self, EngineError> {
         let known = |cpu: usize| hw.per_cpu(CpuId(cpu as u16)).is_some();
         match (0..cpus.min(MAX_CPUS)).find(|&cpu| !known(cpu)) {
-            Some(cpu) => Err(Unsupported::NoState { cpu }),
+            Some(cpu) => Err(EngineError::NoState { cpu }),
             None => Self::make(hw, &[], cpus, ledger, policy),
         }
     }
@@ -122,7 +122,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         count: usize,
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
-    ) -> Result<Self, Unsupported> {
+    ) -> Result<Self, EngineError> {
         const {
             assert!(
                 H::RANGES >= 1 && H::RANGES <= RANGES,
@@ -134,13 +134,13 @@ impl<'m, H: Hardware> Engine<'m, H> {
         if H::POLICY_IS_FIXED && policy == H::MECHANISMS {
             // The policy is the machine's only one.
         } else if let Some(mechanism) = H::MECHANISMS.lacks(&policy) {
-            return Err(Unsupported::LeftOut { mechanism });
+            return Err(EngineError::LeftOut { mechanism });
         } else if H::POLICY_IS_FIXED {
-            return Err(Unsupported::OtherPolicy);
+            return Err(EngineError::OtherPolicy);
         }
         let broadcasts = hw.broadcasts().filter(|_| features.broadcast);
         if features.broadcast && broadcasts.is_none() {
-            return Err(Unsupported::NoBroadcasts);
+            return Err(EngineError::NoBroadcasts);
         }
         debug_assert!(
             (0..count).all(|cpu| {
@@ -152,7 +152,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         debug_assert!(
             (0..count).all(|cpu| {
                 let state = state_of(hw, given, CpuId(cpu as u16));
-                state.state.loaded() == Loaded::Offline
+                state.state.loaded() == LoadedSpace::Offline
             }),
             "the state of a CPU belongs to another engine, on which that CPU is online"
         );
@@ -160,7 +160,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         let fewest = (0..count).map(slots_of).min_by_key(|&(_, slots)| slots);
         let (cpu, lent) = fewest.unwrap_or_default();
         if lent == 0 {
-            return Err(Unsupported::NoSlots { cpu });
+            return Err(EngineError::NoSlots { cpu });
         }
         let slots = match (features.tagging, policy.tags) {
             (Tagging::PerCpu { count }, TagPolicy::Slots(wanted)) => {
@@ -182,7 +182,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
             policy,
             given,
             count,
-            ledger: Ledger::new(ledger).ok_or(Unsupported::LedgerInUse)?,
+            ledger: Ledger::new(ledger).ok_or(EngineError::LedgerInUse)?,
             tags: GlobalTags::new(features.highest_global_tag()),
             slots,
             tags_on,

@@ -3,7 +3,7 @@
 use crate::addr::{Frame, Page};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::features::{Features, Tagging};
-use crate::hardware::{Hardware, Invalidate, NoBroadcasts, Tag};
+use crate::hardware::{Hardware, Invalidation, NoBroadcasts, Tag};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst, fence};
 
 /// A CPU without tags whose TLB caches translations of pages 0 to 63.
@@ -43,9 +43,9 @@ unsafe impl Hardware for OneCpu {
     fn fence(&self) {
         fence(SeqCst);
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         let drops = |page: &u64| match what {
-            Invalidate::Range { range, .. } => range.contains(Page(*page)),
+            Invalidation::Range { range, .. } => range.contains(Page(*page)),
             _ => true,
         };
         for page in (0..64).filter(drops) {
@@ -53,10 +53,10 @@ unsafe impl Hardware for OneCpu {
         }
     }
     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
-        self.invalidate(Invalidate::All);
+        self.invalidate(Invalidation::All);
     }
     fn unload_root(&self) {
-        self.invalidate(Invalidate::All);
+        self.invalidate(Invalidation::All);
     }
     fn interrupt(&self, targets: &CpuSet) {
         assert!(targets.is_empty(), "there is one CPU");

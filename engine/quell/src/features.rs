@@ -1,7 +1,7 @@
 //! The features of a machine, and the combinations on which an engine runs.
 //!
 //! The engine reads the features once, from [`Hardware::features`](crate::Hardware::features). It either runs on them
-//! or refuses them with an [`Unsupported`]. Every combination that we accept keeps the contract under every policy. We
+//! or refuses them with an [`EngineError`]. Every combination that we accept keeps the contract under every policy. We
 //! test all combinations.
 //!
 //! | tags | without broadcasts | with broadcasts |
@@ -19,11 +19,11 @@ use core::fmt;
 /// # Examples
 ///
 /// ```
-/// use quell::{Features, Tagging, Unsupported};
+/// use quell::{EngineError, Features, Tagging};
 /// let arm = Features { tagging: Tagging::Global { bits: 8 }, broadcast: true, full_above: 512 };
 /// assert_eq!(arm.check(64), Ok(()));
 /// // With ASIDs of 8 bits there are 255 tags, too few for 256 CPUs.
-/// assert_eq!(arm.check(256), Err(Unsupported::FewTags { tags: 255, cpus: 256 }));
+/// assert_eq!(arm.check(256), Err(EngineError::FewTags { tags: 255, cpus: 256 }));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagging {
@@ -46,12 +46,12 @@ pub enum Tagging {
 /// # Examples
 ///
 /// ```
-/// use quell::{Features, Tagging, Unsupported};
+/// use quell::{EngineError, Features, Tagging};
 /// let x86 = Features { tagging: Tagging::PerCpu { count: 6 }, broadcast: false, full_above: 33 };
 /// assert_eq!(x86.check(64), Ok(()));
 /// // A broadcast that names a tag reaches another space's entries on other CPUs.
 /// let wrong = Features { broadcast: true, ..x86 };
-/// assert_eq!(wrong.check(64), Err(Unsupported::BroadcastOfPerCpuTags));
+/// assert_eq!(wrong.check(64), Err(EngineError::BroadcastOfPerCpuTags));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
@@ -76,23 +76,23 @@ impl Features {
     ///
     /// # Errors
     /// The first reason found.
-    pub fn check(&self, cpus: usize) -> Result<(), Unsupported> {
+    pub fn check(&self, cpus: usize) -> Result<(), EngineError> {
         if !(1..=MAX_CPUS).contains(&cpus) {
-            return Err(Unsupported::Cpus { cpus });
+            return Err(EngineError::Cpus { cpus });
         }
         match (self.tagging, self.broadcast) {
             (Tagging::None, _) => Ok(()),
-            (Tagging::PerCpu { .. }, true) => Err(Unsupported::BroadcastOfPerCpuTags),
-            (Tagging::PerCpu { count: 0 }, false) => Err(Unsupported::NoTags),
+            (Tagging::PerCpu { .. }, true) => Err(EngineError::BroadcastOfPerCpuTags),
+            (Tagging::PerCpu { count: 0 }, false) => Err(EngineError::NoTags),
             (Tagging::PerCpu { .. }, false) => Ok(()),
-            (Tagging::Global { .. }, false) => Err(Unsupported::GlobalTagsWithoutBroadcast),
-            (Tagging::Global { bits }, true) if bits > 16 => Err(Unsupported::TagBits { bits }),
+            (Tagging::Global { .. }, false) => Err(EngineError::GlobalTagsWithoutBroadcast),
+            (Tagging::Global { bits }, true) if bits > 16 => Err(EngineError::TagBits { bits }),
             (Tagging::Global { .. }, true) => {
                 let tags = self.highest_global_tag();
                 if usize::from(tags) > cpus {
                     Ok(())
                 } else {
-                    Err(Unsupported::FewTags { tags, cpus })
+                    Err(EngineError::FewTags { tags, cpus })
                 }
             }
         }
@@ -113,14 +113,14 @@ impl Features {
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{Engine, Policy, Unsupported};
+/// use quell::{Engine, EngineError, Policy};
 /// let machine = OneCpu::default(); // the kernel's own type, which implements `Hardware`
 /// let refused = Engine::new(&machine, &[], &[], Policy::ALL).err();
-/// assert_eq!(refused, Some(Unsupported::Cpus { cpus: 0 }));
+/// assert_eq!(refused, Some(EngineError::Cpus { cpus: 0 }));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Unsupported {
+pub enum EngineError {
     /// There are no CPUs, or more than [`MAX_CPUS`].
     Cpus {
         /// The number of CPUs.
@@ -169,52 +169,52 @@ pub enum Unsupported {
     LedgerInUse,
 }
 
-impl fmt::Display for Unsupported {
+impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Unsupported::Cpus { cpus } => {
+            EngineError::Cpus { cpus } => {
                 write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}")
             }
-            Unsupported::NoBroadcasts => f.write_str(
+            EngineError::NoBroadcasts => f.write_str(
                 "the machine says that it broadcasts invalidations, and provides no way to",
             ),
-            Unsupported::NoTags => f.write_str(
+            EngineError::NoTags => f.write_str(
                 "tags of each CPU's own, but none of them: say that there are no tags",
             ),
-            Unsupported::BroadcastOfPerCpuTags => f.write_str(
+            EngineError::BroadcastOfPerCpuTags => f.write_str(
                 "broadcasts with tags of each CPU's own: a broadcast by tag needs system-wide tags, or none",
             ),
-            Unsupported::GlobalTagsWithoutBroadcast => f.write_str(
+            EngineError::GlobalTagsWithoutBroadcast => f.write_str(
                 "system-wide tags without broadcasts: without them each CPU must give tags their meaning",
             ),
-            Unsupported::TagBits { bits } => {
+            EngineError::TagBits { bits } => {
                 write!(f, "system-wide tags of {bits} bits: at most 16 are supported")
             }
-            Unsupported::FewTags { tags, cpus } => write!(
+            EngineError::FewTags { tags, cpus } => write!(
                 f,
                 "{tags} system-wide tags for {cpus} CPUs: there must be one for each CPU and one to spare"
             ),
-            Unsupported::NoState { cpu } => {
+            EngineError::NoState { cpu } => {
                 write!(f, "Hardware::per_cpu does not say where the state of CPU {cpu} is")
             }
-            Unsupported::LeftOut { mechanism } => write!(
+            EngineError::LeftOut { mechanism } => write!(
                 f,
                 "the policy asks for {} ({}), which this machine's Hardware::MECHANISMS leaves out",
                 mechanism.name(),
                 mechanism.title()
             ),
-            Unsupported::OtherPolicy => f.write_str(
+            EngineError::OtherPolicy => f.write_str(
                 "the policy is not Hardware::MECHANISMS, the only one of this machine",
             ),
-            Unsupported::NoSlots { cpu } => write!(
+            EngineError::NoSlots { cpu } => write!(
                 f,
                 "CPU {cpu} was given an empty list of tag slots: at least one is needed"
             ),
-            Unsupported::LedgerInUse => f.write_str(
+            EngineError::LedgerInUse => f.write_str(
                 "the ledger belongs to another engine: each needs one of its own",
             ),
         }
     }
 }
 
-impl core::error::Error for Unsupported {}
+impl core::error::Error for EngineError {}

@@ -1,7 +1,7 @@
 //! The frames that a batch returns: flushed, or with a deferred flush.
 
 use crate::addr::Frame;
-use crate::frames::{FrameList, InPlace};
+use crate::frames::{FrameArray, FrameList};
 use crate::ledger::Stamp;
 
 /// Yields frames whose flush is over, so they may have new owners.
@@ -22,18 +22,18 @@ use crate::ledger::Stamp;
 /// assert_eq!(free_list, [Frame(7), Frame(42)]);
 /// ```
 #[must_use = "frames that are not taken out are dropped"]
-pub struct Flushed<'b, L: FrameList = InPlace<Frame>> {
+pub struct FlushedFrames<'b, L: FrameList = FrameArray<Frame>> {
     frames: &'b mut L,
 }
 
-impl<'b, L: FrameList> Flushed<'b, L> {
+impl<'b, L: FrameList> FlushedFrames<'b, L> {
     #[inline]
     pub(crate) fn new(frames: &'b mut L) -> Self {
-        Flushed { frames }
+        FlushedFrames { frames }
     }
 }
 
-impl<L: FrameList> Iterator for Flushed<'_, L> {
+impl<L: FrameList> Iterator for FlushedFrames<'_, L> {
     type Item = L::Frame;
     #[inline]
     fn next(&mut self) -> Option<L::Frame> {
@@ -41,7 +41,7 @@ impl<L: FrameList> Iterator for Flushed<'_, L> {
     }
 }
 
-impl<L: FrameList> Drop for Flushed<'_, L> {
+impl<L: FrameList> Drop for FlushedFrames<'_, L> {
     #[inline]
     fn drop(&mut self) {
         while self.frames.take().is_some() {}
@@ -71,17 +71,17 @@ impl<L: FrameList> Drop for Flushed<'_, L> {
 /// assert!(!machine.caches(Page(5)));
 /// ```
 #[must_use = "frames that are not taken out are dropped, and may be reused before their deferred flush is made"]
-pub struct Deferred<'b, L: FrameList = InPlace<Frame>> {
-    frames: Flushed<'b, L>,
+pub struct DeferredFrames<'b, L: FrameList = FrameArray<Frame>> {
+    frames: FlushedFrames<'b, L>,
     stamp: Stamp,
     /// Set for the batch while this value has its frames.
     borrowed: &'b mut bool,
 }
 
-impl<'b, L: FrameList> Deferred<'b, L> {
+impl<'b, L: FrameList> DeferredFrames<'b, L> {
     pub(crate) fn new(frames: &'b mut L, stamp: Stamp, borrowed: &'b mut bool) -> Self {
-        Deferred {
-            frames: Flushed::new(frames),
+        DeferredFrames {
+            frames: FlushedFrames::new(frames),
             stamp,
             borrowed,
         }
@@ -93,14 +93,14 @@ impl<'b, L: FrameList> Deferred<'b, L> {
     }
 }
 
-impl<L: FrameList> Iterator for Deferred<'_, L> {
+impl<L: FrameList> Iterator for DeferredFrames<'_, L> {
     type Item = L::Frame;
     fn next(&mut self) -> Option<L::Frame> {
         self.frames.next()
     }
 }
 
-impl<L: FrameList> Drop for Deferred<'_, L> {
+impl<L: FrameList> Drop for DeferredFrames<'_, L> {
     /// Drops the remaining frames, too.
     fn drop(&mut self) {
         *self.borrowed = false;
@@ -127,12 +127,12 @@ impl<L: FrameList> Drop for Deferred<'_, L> {
 /// }
 /// assert!(engine.flush_before_reuse(&deferred_flush).is_some());
 /// ```
-pub enum Outcome<'b, L: FrameList = InPlace<Frame>> {
+pub enum Outcome<'b, L: FrameList = FrameArray<Frame>> {
     /// The batch has flushed, and nothing is deferred.
     ///
     /// For example because lazy unmap is off or the ledger is full.
     /// [`Batch::finish_deferred`](crate::Batch::finish_deferred) lists all reasons.
-    Flushed(Flushed<'b, L>),
+    Flushed(FlushedFrames<'b, L>),
     /// The flush is deferred until the frames are reused.
-    Deferred(Deferred<'b, L>),
+    Deferred(DeferredFrames<'b, L>),
 }

@@ -10,13 +10,13 @@ pub const CAPACITY: usize = 64;
 /// Holds frames that wait for the flush of a [`Batch`](crate::Batch).
 ///
 /// A full list must be flushed, which interrupts other CPUs. For example, unmapping 512 pages through a list of 64
-/// frames interrupts eight times as often as a single flush. [`InPlace`] has a fixed capacity. A kernel that can link
-/// frames to one another, for example through its `struct page`, implements this trait for such a chain. A chain is
-/// never full.
+/// frames interrupts eight times as often as a single flush. [`FrameArray`] has a fixed capacity. A kernel that can
+/// link frames to one another, for example through its `struct page`, implements this trait for such a chain. A chain
+/// is never full.
 ///
 /// The batch owns the list, and takes a frame out only after the flush. An implementation must keep each frame until
-/// then, and let no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing. Frames may come
-/// out in any order.
+/// then, and let no other code use it meanwhile. Otherwise [`FlushedFrames`](crate::FlushedFrames) proves nothing.
+/// Frames may come out in any order.
 ///
 /// # Examples
 ///
@@ -71,31 +71,31 @@ pub trait FrameList {
 ///
 /// ```
 /// # quell::one_cpu!(machine, engine, space);
-/// use quell::{Frame, InPlace, Page, PageRange, Purpose};
-/// let mut batch = engine.batch_into(Purpose::Call, InPlace::<Frame, 2>::new());
+/// use quell::{Frame, FrameArray, Page, PageRange, Purpose};
+/// let mut batch = engine.batch_into(Purpose::Call, FrameArray::<Frame, 2>::new());
 /// batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
 /// batch.unmapped(&space, PageRange::base(Page(6), 1), Frame(43));
 /// assert!(batch.is_full()); // it must be finished before the next frame
 /// assert!(batch.finish().eq([Frame(42), Frame(43)]));
 /// assert!(batch.is_empty());
 /// ```
-pub struct InPlace<F, const N: usize = CAPACITY>(InlineQueue<F, N>);
+pub struct FrameArray<F, const N: usize = CAPACITY>(InlineQueue<F, N>);
 
-impl<F, const N: usize> InPlace<F, N> {
+impl<F, const N: usize> FrameArray<F, N> {
     /// Makes an empty list.
     #[inline]
     pub fn new() -> Self {
-        InPlace(InlineQueue::new())
+        FrameArray(InlineQueue::new())
     }
 }
 
-impl<F, const N: usize> Default for InPlace<F, N> {
+impl<F, const N: usize> Default for FrameArray<F, N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<F, const N: usize> FrameList for InPlace<F, N> {
+impl<F, const N: usize> FrameList for FrameArray<F, N> {
     type Frame = F;
 
     #[inline]

@@ -59,11 +59,11 @@ pub enum Scope {
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{Hardware, Invalidate, Page, PageRange, Scope, Tag};
+/// use quell::{Hardware, Invalidation, Page, PageRange, Scope, Tag};
 /// # let machine = OneCpu::default();
 /// machine.access(Page(5));
 /// // On x86, one `invlpg`:
-/// machine.invalidate(Invalidate::Range {
+/// machine.invalidate(Invalidation::Range {
 ///     tag: Tag(3),
 ///     range: PageRange::base(Page(5), 1),
 ///     scope: Scope::Leaf,
@@ -71,7 +71,7 @@ pub enum Scope {
 /// assert!(!machine.caches(Page(5)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Invalidate {
+pub enum Invalidation {
     /// The entries of a range under one tag. Machines without tags ignore the tag.
     Range {
         /// The tag whose entries are dropped.
@@ -96,33 +96,33 @@ pub enum Invalidate {
     },
     /// All entries under all tags, global ones and walker caches included. It begins with a full barrier, like
     /// [`Hardware::fence`]: this CPU's earlier stores are visible to other CPUs before this CPU fills any entry again.
-    /// A machine without kernel spaces may treat it as [`Invalidate::All`].
+    /// A machine without kernel spaces may treat it as [`Invalidation::All`].
     Everything,
 }
 
-/// Points to the engine's state of one CPU. Only [`PerCpu::place`](crate::PerCpu::place) makes one.
+/// Points to the engine's state of one CPU. Only [`PerCpu::address`](crate::PerCpu::address) makes one.
 ///
 /// # Examples
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{CpuId, Hardware, PerCpu, PlaceOf};
+/// use quell::{CpuId, Hardware, PerCpu, PerCpuAddress};
 /// /// `Hardware::per_cpu` of a kernel that keeps the states in an array.
-/// fn per_cpu<H: Hardware>(states: &'static [PerCpu<'static, H>], cpu: CpuId) -> Option<PlaceOf<H>> {
-///     states.get(cpu.index()).map(PerCpu::place)
+/// fn per_cpu<H: Hardware>(states: &'static [PerCpu<'static, H>], cpu: CpuId) -> Option<PerCpuAddress<H>> {
+///     states.get(cpu.index()).map(PerCpu::address)
 /// }
 /// # let states: &[PerCpu<OneCpu>] = Box::leak(Box::new([PerCpu::new(), PerCpu::new()]));
 /// assert!(per_cpu(states, CpuId(1)).is_some());
 /// assert!(per_cpu(states, CpuId(2)).is_none());
 /// ```
-pub struct PlaceOf<H> {
+pub struct PerCpuAddress<H> {
     address: NonNull<()>,
     of: PhantomData<fn(H)>,
 }
 
-impl<H> PlaceOf<H> {
+impl<H> PerCpuAddress<H> {
     pub(crate) fn new(address: NonNull<()>) -> Self {
-        PlaceOf {
+        PerCpuAddress {
             address,
             of: PhantomData,
         }
@@ -167,8 +167,8 @@ impl<H> PlaceOf<H> {
 ///   CPUs that it has observed, for example by taking the lock under which they were made. On x86 it's `mfence`, on Arm
 ///   `dsb ish`.
 /// * An interrupt sent by [`Hardware::interrupt`] eventually makes its target call
-///   [`Masked::on_interrupt`](crate::Masked::on_interrupt), once interrupts are on there. The handler sees all stores
-///   made before the interrupt was sent.
+///   [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt), once interrupts are on there. The handler sees all
+///   stores made before the interrupt was sent.
 ///
 /// # What it needn't guarantee
 ///
@@ -192,7 +192,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Lists the mechanisms that an engine on this machine may use: all by default.
     ///
     /// The code of the other mechanisms is compiled away, and the engine refuses a policy that has one of them
-    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only the mechanisms that are on ([`Policy::has`])
+    /// ([`EngineError::LeftOut`](crate::EngineError::LeftOut)). Only the mechanisms that are on ([`Policy::has`])
     /// count, not their settings.
     const MECHANISMS: Policy = Policy::ALL;
 
@@ -204,7 +204,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Any other number doesn't compile:
     ///
     /// ```compile_fail,E0080
-    /// # use quell::{CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, NoBroadcasts, PerCpu, Policy, Tag, Tagging};
+    /// # use quell::{CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidation, NoBroadcasts};
+    /// # use quell::{PerCpu, Policy, Tag, Tagging};
     /// # struct Machine;
     /// # // SAFETY: it keeps no translations.
     /// unsafe impl Hardware for Machine {
@@ -214,7 +215,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// #   fn this_cpu(&self) -> CpuId { CpuId(0) }
     /// #   fn features(&self) -> Features { Features { tagging: Tagging::None, broadcast: false, full_above: 33 } }
     /// #   fn fence(&self) {}
-    /// #   fn invalidate(&self, _: Invalidate) {}
+    /// #   fn invalidate(&self, _: Invalidation) {}
     /// #   unsafe fn load_root(&self, _: Frame, _: Tag, _: bool) {}
     /// #   fn unload_root(&self) {}
     /// #   fn interrupt(&self, _: &CpuSet) {}
@@ -253,7 +254,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Set if [`Hardware::MECHANISMS`] is the only policy of engines on this machine.
     ///
     /// The code for any other policy is compiled away, and the engine refuses such a policy
-    /// ([`Unsupported::OtherPolicy`](crate::Unsupported::OtherPolicy)).
+    /// ([`EngineError::OtherPolicy`](crate::EngineError::OtherPolicy)).
     const POLICY_IS_FIXED: bool = false;
 
     /// Set if small code is more important than few instructions.
@@ -284,7 +285,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     ///
     /// Return the same address at each call, and a different one for each CPU.
     #[inline]
-    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
+    fn per_cpu(&self, cpu: CpuId) -> Option<PerCpuAddress<Self>> {
         let _ = cpu;
         None
     }
@@ -299,7 +300,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     ///
     /// If `what` contains a tag, it's the one under which this CPU has its root loaded. Only a [`Broadcast`] may name
     /// another tag.
-    fn invalidate(&self, what: Invalidate);
+    fn invalidate(&self, what: Invalidation);
 
     /// Returns the broadcasts, which reach every CPU without interrupts.
     ///
@@ -391,8 +392,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Returns whether all invalidations in devices that `mark` covers are complete.
     ///
     /// If so, devices neither use nor fill the old translations any more. A flush is over only after this has returned
-    /// `true`, so the frames in a [`Flushed`](crate::Flushed) are safe from devices, too. We call it repeatedly, on any
-    /// CPU, and serve requests for that CPU between two calls. So it must not wait.
+    /// `true`, so the frames in [`FlushedFrames`](crate::FlushedFrames) are safe from devices, too. We call it
+    /// repeatedly, on any CPU, and serve requests for that CPU between two calls. So it must not wait.
     #[inline]
     fn secondary_is_done(&self, mark: u64) -> bool {
         let _ = mark;
@@ -429,7 +430,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Reports that this CPU has answered requests while a flush is in flight ([`InFlight`](crate::InFlight)).
     ///
     /// The kernel may wake or queue the code that calls [`InFlight::is_done`](crate::InFlight::is_done). While a flush
-    /// is in flight, every [`Masked::on_interrupt`](crate::Masked::on_interrupt) makes this call at its end, with
+    /// is in flight, every [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt) makes this call at its end, with
     /// interrupts masked. So does every CPU that is going offline. The call is often unnecessary, but never too early.
     #[inline]
     fn flush_answered(&self) {}
@@ -464,12 +465,12 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 /// # Examples
 ///
 /// ```
-/// use quell::{Broadcast, Invalidate, Tag};
+/// use quell::{Broadcast, Invalidation, Tag};
 /// use std::cell::RefCell;
 /// /// Broadcasts of Arm; a list takes the place of the instructions.
 /// struct Tlbi(RefCell<Vec<String>>);
 /// impl Broadcast for Tlbi {
-///     fn start(&self, what: Invalidate) {
+///     fn start(&self, what: Invalidation) {
 ///         self.0.borrow_mut().push(format!("tlbi for {what:?}"));
 ///     }
 ///     fn complete(&self) {
@@ -477,8 +478,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 ///     }
 /// }
 /// let tlbi = Tlbi(RefCell::default());
-/// tlbi.start(Invalidate::Tag(Tag(3)));
-/// tlbi.start(Invalidate::Tag(Tag(4)));
+/// tlbi.start(Invalidation::Tag(Tag(3)));
+/// tlbi.start(Invalidation::Tag(Tag(4)));
 /// tlbi.complete(); // one barrier for both
 /// assert_eq!(*tlbi.0.borrow(), ["tlbi for Tag(Tag(3))", "tlbi for Tag(Tag(4))", "dsb ish"]);
 /// ```
@@ -492,7 +493,7 @@ pub trait Broadcast {
     /// The invalidation is complete only after *the CPU that sent it* has called [`Broadcast::complete`]. A call of
     /// that method on another CPU doesn't complete it. Fills after the completion see every page-table store that
     /// precedes this call in program order.
-    fn start(&self, what: Invalidate);
+    fn start(&self, what: Invalidation);
 
     /// Waits until all broadcasts of this CPU are complete on every CPU. That's `dsb ish` on Arm, `tlbsync` on x86.
     fn complete(&self);
@@ -514,7 +515,7 @@ pub enum NoBroadcasts {}
 
 impl Broadcast for NoBroadcasts {
     const EXISTS: bool = false;
-    fn start(&self, _what: Invalidate) {
+    fn start(&self, _what: Invalidation) {
         match *self {}
     }
     fn complete(&self) {

@@ -12,9 +12,9 @@
 //! No flush reaches the page-table walker of a CPU that is offline or starting. While a CPU is in that state, the
 //! kernel frees tables of its own half only if the CPU is powered off, or on a root that doesn't lead to them.
 
-use crate::cpu::Loaded;
+use crate::cpu::LoadedSpace;
 use crate::engine::Engine;
-use crate::hardware::{Hardware, Invalidate};
+use crate::hardware::{Hardware, Invalidation};
 use crate::space::AddressSpace;
 use crate::this_cpu::Cpu;
 
@@ -43,7 +43,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.assert_places_last();
         let cpu = self.cpu(me);
         assert!(
-            cpu.state.loaded() == Loaded::Offline,
+            cpu.state.loaded() == LoadedSpace::Offline,
             "CPU {} comes online, and is online already",
             me.0
         );
@@ -67,7 +67,7 @@ impl<H: Hardware> Engine<'_, H> {
         // An initiator that found this CPU offline has changed the kernel's tables before that. This invalidation is
         // also a full barrier, so later walks see that change. The TLB may hold anything: at boot, entries of the
         // firmware; later, entries from before the CPU was offline.
-        self.hw.invalidate(Invalidate::Everything);
+        self.hw.invalidate(Invalidation::Everything);
         cpu.state.flushed(now);
         cpu.state.flushed_everything(now);
         self.this_cpu().serve();
@@ -81,9 +81,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// page-table walker reach freed tables of the kernel's half: power the CPU off, or leave it on a root without such
     /// tables.
     ///
-    /// `current` is the space that this CPU loaded last, as for `from` in [`Masked::switch`](crate::Masked::switch).
-    /// Pass `None` only if there was no such space, or if it has been retired. Otherwise flushes of that space
-    /// interrupt this CPU in vain once it's back, until the space is retired.
+    /// `current` is the space that this CPU loaded last, as for `from` in
+    /// [`MaskedCpu::switch`](crate::MaskedCpu::switch). Pass `None` only if there was no such space, or if it has been
+    /// retired. Otherwise flushes of that space interrupt this CPU in vain once it's back, until the space is retired.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -109,6 +109,6 @@ impl<H: Hardware> Engine<'_, H> {
 impl<H: Hardware> Cpu<'_, H> {
     /// Returns whether this CPU is online: see [`Engine::cpu_online`]. Never waits.
     pub fn is_online(self) -> bool {
-        self.here.state.loaded() != Loaded::Offline
+        self.here.state.loaded() != LoadedSpace::Offline
     }
 }

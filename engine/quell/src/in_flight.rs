@@ -18,8 +18,8 @@ use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
 use crate::flush_info::FlushInfo;
-use crate::flushed::Flushed;
-use crate::frames::{FrameList, InPlace};
+use crate::flushed::FlushedFrames;
+use crate::frames::{FrameArray, FrameList};
 use crate::hardware::Hardware;
 use crate::inbox::WaitGoal;
 use crate::overflow::Overflow;
@@ -212,7 +212,7 @@ where
 /// assert!(flush.finish().eq([Frame(42)]));
 /// ```
 #[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
-pub struct InFlight<'b, 'e, S, L = InPlace<Frame>, const N: usize = SPACES>
+pub struct InFlight<'b, 'e, S, L = FrameArray<Frame>, const N: usize = SPACES>
 where
     S: SpaceRef,
     L: FrameList,
@@ -270,10 +270,10 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
         clippy::missing_panics_doc,
         reason = "the batch is taken here, and there is no second call"
     )]
-    pub fn finish(mut self) -> Flushed<'b, L> {
+    pub fn finish(mut self) -> FlushedFrames<'b, L> {
         self.wait();
         let batch = self.batch.take().expect("taken here alone");
-        Flushed::new(&mut batch.frames)
+        FlushedFrames::new(&mut batch.frames)
     }
 
     fn wait(&mut self) {

@@ -30,7 +30,7 @@
 //! access to such a range is valid, so two rules replace rules 1 to 4 of [`lazy`](crate::lazy):
 //!
 //! 1. It gives the *addresses* out again only after [`Engine::flush_until`] with the range's stamp. It has got this
-//!    stamp from [`Deferred::stamp`](crate::Deferred::stamp) at the unmap.
+//!    stamp from [`DeferredFrames::stamp`](crate::DeferredFrames::stamp) at the unmap.
 //! 2. It gives each *frame* to a new owner only after [`Engine::flush_before_reuse`] with its
 //!    [`DeferredFlush`](crate::DeferredFlush).
 //!
@@ -50,12 +50,12 @@
 //! make deferred flushes of kernel mappings. A kernel space is never retired.
 
 use crate::addr::Frame;
-use crate::cpu::{Activity, FlushReason, Loaded};
+use crate::cpu::{Activity, FlushReason, LoadedSpace};
 use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::flush_info::FlushInfo;
-use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::hardware::{Hardware, Invalidation, Scope};
 use crate::inbox::Marks;
 use crate::request::Request;
 use crate::space::{AddressSpace, KernelEntries, SpaceId};
@@ -71,7 +71,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// # Safety
     /// As long as the engine lives, the frame `root` holds a root table in the machine's format that maps the kernel.
     /// With [`KernelEntries::Global`], every entry that is reported with this space is global. The machine's
-    /// [`Hardware::invalidate`] handles [`Invalidate::Kernel`] and [`Invalidate::Everything`].
+    /// [`Hardware::invalidate`] handles [`Invalidation::Kernel`] and [`Invalidation::Everything`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_kernel_space(&self, root: Frame, entries: KernelEntries) -> AddressSpace<H> {
         const {
@@ -126,7 +126,7 @@ impl<H: Hardware> Cpu<'_, H> {
                 let scope = *scope;
                 self.count(Counter::FlushedRanges, 1);
                 for range in ranges.iter() {
-                    self.hw.invalidate(Invalidate::Kernel { range, scope });
+                    self.hw.invalidate(Invalidation::Kernel { range, scope });
                 }
                 let own = matches!(self.features.tagging, Tagging::PerCpu { .. });
                 // Walker caches are tagged, even those above global entries. [mutant KernelTablesKeptUnderTags]
@@ -141,8 +141,8 @@ impl<H: Hardware> Cpu<'_, H> {
 
     /// Gives up the slots whose tags aren't loaded. So this CPU flushes each when it loads it.
     fn forget_other_slots(self) {
-        let loaded =
-            matches!(self.here.state.loaded(), Loaded::Space(_)).then(|| self.here.state.slot());
+        let loaded = matches!(self.here.state.loaded(), LoadedSpace::Space(_))
+            .then(|| self.here.state.slot());
         for (index, slot) in self.here.slots().enumerate().take(self.slots) {
             if Some(index) != loaded {
                 slot.forget();
@@ -156,9 +156,10 @@ impl<H: Hardware> Cpu<'_, H> {
         // We read the clock before the flush, which doesn't cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
-        self.hw.invalidate(Invalidate::Everything);
+        self.hw.invalidate(Invalidation::Everything);
         self.here.state.flushed_everything(now);
-        if self.broadcasts().is_none() && matches!(self.here.state.loaded(), Loaded::Space(_)) {
+        if self.broadcasts().is_none() && matches!(self.here.state.loaded(), LoadedSpace::Space(_))
+        {
             self.here.slot(self.here.state.slot()).flushed(now);
             self.here.state.flushed(now);
         }

@@ -81,7 +81,7 @@
 //! A CPU that reuses a frame may have to wait for other CPUs, because it makes the flush that the unmap has deferred.
 //! To keep that rare, call [`Engine::flush_deferred`] in the background.
 
-use crate::cpu::{Decision, FlushReason, Loaded};
+use crate::cpu::{Decision, FlushReason, LoadedSpace};
 use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
@@ -171,8 +171,9 @@ impl<H: Hardware> DeferredFlush<H> {
         self.word.store(PENDING, Relaxed);
     }
 
-    /// Records that the frame's flush is deferred as of `stamp`, which [`Deferred::stamp`](crate::Deferred::stamp)
-    /// returns. Call it under the lock under which you called [`DeferredFlush::begin`]. Never waits.
+    /// Records that the frame's flush is deferred as of `stamp`, which
+    /// [`DeferredFrames::stamp`](crate::DeferredFrames::stamp) returns. Call it under the lock under which you called
+    /// [`DeferredFlush::begin`]. Never waits.
     pub fn defer(&self, stamp: Stamp) {
         // Release pairs with `flush_before_reuse` and `flush_before_refill`: they find the deferred flush's ledger
         // entry published.
@@ -232,7 +233,7 @@ impl<H: Hardware> DeferredFlush<H> {
 ///
 /// ```
 /// # quell::one_cpu!(machine, engine, space);
-/// use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose, Reusable};
+/// use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose, ReuseProof};
 /// # machine.access(Page(5));
 /// # let deferred_flush = DeferredFlush::new();
 /// # deferred_flush.begin();
@@ -242,7 +243,7 @@ impl<H: Hardware> DeferredFlush<H> {
 /// # deferred_flush.defer(frames.stamp());
 /// # drop(frames);
 /// /// Gives a frame to a new owner, which needs the proof.
-/// fn hand_out(frame: Frame, _proof: Reusable) -> Frame {
+/// fn hand_out(frame: Frame, _proof: ReuseProof) -> Frame {
 ///     frame
 /// }
 /// let proof = engine.flush_before_reuse(&deferred_flush).unwrap();
@@ -252,7 +253,7 @@ impl<H: Hardware> DeferredFlush<H> {
 /// ```
 #[must_use = "the frame belongs to the caller now and is lost if it is not used or freed"]
 #[derive(Debug)]
-pub struct Reusable(());
+pub struct ReuseProof(());
 
 impl<H: Hardware> Engine<'_, H> {
     /// Takes a lazily unmapped frame for a new owner, after making its deferred flush.
@@ -263,7 +264,7 @@ impl<H: Hardware> Engine<'_, H> {
     ///
     /// May wait for other CPUs.
     #[inline]
-    pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
+    pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<ReuseProof> {
         loop {
             // Acquire pairs with `defer`: the ledger entry of this deferred flush is published.
             // A weaker ordering fails the loom race "a reuse while the deferred flush is taken".
@@ -284,7 +285,7 @@ impl<H: Hardware> Engine<'_, H> {
             // A weaker ordering fails the loom race "reinstating too late".
             let taken = (deferred_flush.word).compare_exchange(held, NONE, Release, Relaxed);
             if taken.is_ok() {
-                return Some(Reusable(()));
+                return Some(ReuseProof(()));
             }
         }
     }
@@ -496,7 +497,7 @@ impl<H: Hardware> Cpu<'_, H> {
     #[cold]
     fn flush_to_catch_up(self) {
         let were_on = self.hw.mask_interrupts();
-        if self.here.state.is_running() && self.here.state.loaded() != Loaded::Nothing {
+        if self.here.state.is_running() && self.here.state.loaded() != LoadedSpace::Nothing {
             self.count(Counter::CaughtUp, 1);
             self.flush_tag(self.here.slot(self.here.state.slot()));
         }

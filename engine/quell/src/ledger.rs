@@ -19,7 +19,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// Names a deferred flush by its time on the flush clock.
 ///
 /// The [flush clock](crate::lazy#the-flush-clock) ticks once for each flush that [lazy unmap](crate::lazy) defers.
-/// [`Deferred::stamp`](crate::Deferred::stamp) returns the stamp of a batch.
+/// [`DeferredFrames::stamp`](crate::DeferredFrames::stamp) returns the stamp of a batch.
 /// [`DeferredFlush::defer`](crate::DeferredFlush::defer) and [`Engine::flush_until`](crate::Engine::flush_until) take
 /// one. Later deferred flushes have greater stamps.
 ///
@@ -49,15 +49,15 @@ pub struct Stamp(pub(crate) u64);
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{Engine, LedgerEntry, PerCpu, Policy, Unsupported};
+/// use quell::{Engine, EngineError, LedgerEntry, PerCpu, Policy};
 /// # let machine = OneCpu::default();
 /// let (cpus, others) = ([PerCpu::new()], [PerCpu::new()]);
 /// let ledger = [(); 64].map(|()| LedgerEntry::new()); // for 64 deferred flushes
 /// let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL)?;
 /// // No other engine may have it.
 /// let second = Engine::new(&machine, &others, &ledger, Policy::ALL);
-/// assert_eq!(second.err(), Some(Unsupported::LedgerInUse));
-/// # Ok::<(), Unsupported>(())
+/// assert_eq!(second.err(), Some(EngineError::LedgerInUse));
+/// # Ok::<(), EngineError>(())
 /// ```
 #[repr(align(64))]
 pub struct LedgerEntry<H: Hardware> {

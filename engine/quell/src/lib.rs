@@ -23,7 +23,7 @@
 //! | called by | type |
 //! | --- | --- |
 //! | boot code, the memory manager | [`Engine`]: brings CPUs online, makes address spaces, makes deferred flushes |
-//! | the scheduler, the interrupt handler, the entry code | [`Cpu`], and [`Masked`] with interrupts masked |
+//! | the scheduler, the interrupt handler, the entry code | [`Cpu`], and [`MaskedCpu`] with interrupts masked |
 //! | code that changes page tables | [`Batch`], or [`Cpu::flush`] for a single change |
 //! | the frame table, for [lazy unmap](lazy) | [`DeferredFlush`], one word per frame |
 //! | the machine's description | [`Hardware`], implemented by the kernel |
@@ -129,12 +129,12 @@ pub use change::{Break, Flush, Need, TlbRules, flush_needed};
 pub use cpu_set::{CpuId, CpuSet, MAX_CPUS};
 pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType, TABLE_WORDS};
-pub use features::{Features, Tagging, Unsupported};
-pub use flushed::{Deferred, Flushed, Outcome};
-pub use frames::{FrameList, InPlace};
-pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, PlaceOf, Scope, Tag};
+pub use features::{EngineError, Features, Tagging};
+pub use flushed::{DeferredFrames, FlushedFrames, Outcome};
+pub use frames::{FrameArray, FrameList};
+pub use hardware::{Broadcast, Hardware, Invalidation, NoBroadcasts, PerCpuAddress, Scope, Tag};
 pub use in_flight::InFlight;
-pub use lazy::{DeferredFlush, Reusable};
+pub use lazy::{DeferredFlush, ReuseProof};
 pub use ledger::{LedgerEntry, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};
@@ -142,5 +142,5 @@ pub use request::Request;
 pub use space::{AddressSpace, KernelEntries, SpaceId};
 pub use stats::{Counter, Stats};
 pub use tags::Slot;
-pub use this_cpu::{Cpu, Masked};
+pub use this_cpu::{Cpu, MaskedCpu};
 pub use word::Word;

@@ -13,7 +13,7 @@ use crate::space::AddressSpace;
 use core::ops::Deref;
 
 /// The outstanding changes of one space.
-pub(crate) struct Pending<S> {
+pub(crate) struct PendingChanges<S> {
     pub(crate) space: S,
     pub(crate) request: Request,
     /// Set if the broadcasts were sent already and only lack completion.
@@ -29,7 +29,7 @@ pub(crate) struct Pending<S> {
     pub(crate) whole: Option<Scope>,
 }
 
-impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
+impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> PendingChanges<S> {
     /// Makes the entry for the first change of a space.
     ///
     /// `sent`: its broadcasts were sent already. `joins`: later changes join its flush.
@@ -41,7 +41,7 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
         sent: bool,
         joins: bool,
     ) -> Self {
-        Pending {
+        PendingChanges {
             space,
             request: Request::of(range, scope),
             sent,

@@ -18,7 +18,7 @@
 use crate::asid::RunningTag;
 use crate::cpu::CpuState;
 use crate::cpu_set::{CpuBit, CpuId};
-use crate::hardware::{Hardware, PlaceOf};
+use crate::hardware::{Hardware, PerCpuAddress};
 use crate::inbox::{Inbox, Outbox};
 use crate::shared_inbox::SharedInbox;
 use crate::stats::CpuStats;
@@ -86,7 +86,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
     /// Use it for more than eight tags, with [`TagPolicy::All`](crate::TagPolicy). The number of elements is the number
     /// of tags. But the first eight elements aren't used: the state itself has eight slots. If CPUs have different
     /// numbers of slots, the engine uses the smallest number on all of them. If `slots` is empty, the engine can't be
-    /// made ([`Unsupported::NoSlots`](crate::Unsupported)).
+    /// made ([`EngineError::NoSlots`](crate::EngineError)).
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
         Self::with(slots.len(), slots)
     }
@@ -170,12 +170,12 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 
 impl<H: Hardware> PerCpu<'static, H> {
     /// Returns the address of this state, for the kernel's [`Hardware::per_cpu`].
-    pub fn place(&'static self) -> PlaceOf<H> {
-        PlaceOf::new(core::ptr::NonNull::from(self).cast())
+    pub fn address(&'static self) -> PerCpuAddress<H> {
+        PerCpuAddress::new(core::ptr::NonNull::from(self).cast())
     }
 }
 
-impl<H: Hardware> PlaceOf<H> {
+impl<H: Hardware> PerCpuAddress<H> {
     /// Returns the state at this address.
     #[inline]
     #[allow(unsafe_code)]
@@ -183,7 +183,7 @@ impl<H: Hardware> PlaceOf<H> {
     where
         H: 'm,
     {
-        // SAFETY: only `PerCpu::place` makes such a value, from a reference to this type that lives for ever.
+        // SAFETY: only `PerCpu::address` makes such a value, from a reference to this type that lives for ever.
         unsafe { self.address().cast::<PerCpu<'m, H>>().as_ref() }
     }
 }

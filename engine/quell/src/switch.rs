@@ -32,7 +32,7 @@
 //! stamp as in a switch. A CPU that will be idle for long leaves the root itself ([`Cpu::leave`]); then no flush of the
 //! space interrupts it.
 
-use crate::cpu::{FlushReason, Loaded};
+use crate::cpu::{FlushReason, LoadedSpace};
 use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::flush_info::FlushInfo;
@@ -43,9 +43,9 @@ use crate::space::AddressSpace;
 use crate::stats::Counter;
 use crate::tags::Slot;
 use crate::tags::slot_tag;
-use crate::this_cpu::{Cpu, Masked};
+use crate::this_cpu::{Cpu, MaskedCpu};
 
-impl<H: Hardware> Masked<'_, H> {
+impl<H: Hardware> MaskedCpu<'_, H> {
     /// Loads the address space `to` on this CPU, to run a user thread.
     ///
     /// `from` is the space that this CPU loaded last, even if the CPU keeps it lazily ([`Cpu::enter_lazy`]) or a flush
@@ -64,7 +64,7 @@ impl<H: Hardware> Masked<'_, H> {
     pub fn switch(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let state = &self.here.state;
         assert!(
-            state.loaded() != Loaded::Offline,
+            state.loaded() != LoadedSpace::Offline,
             "a CPU loads an address space before it has called cpu_online"
         );
         assert!(
@@ -230,7 +230,7 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// Call it at the end of an idle period, or before a kernel thread accesses the space's user memory. It makes the
     /// flushes that this CPU has missed. Returns `false`, and does nothing, if the CPU has left that root meanwhile:
-    /// then call [`Masked::switch`]. Never waits.
+    /// then call [`MaskedCpu::switch`]. Never waits.
     #[must_use = "if this CPU has left the root, it must not access the space's user memory"]
     pub fn resume(self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
@@ -246,7 +246,7 @@ impl<H: Hardware> Cpu<'_, H> {
     ///
     /// Use it on a CPU that will be idle for long. Afterwards the space never interrupts this CPU, not even for freed
     /// tables or when it's retired. If a flush has already made the CPU leave the root, this call only removes the CPU
-    /// from the space's set of CPUs. With tags the CPU's entries of the space stay, and [`Masked::switch`] uses them
+    /// from the space's set of CPUs. With tags the CPU's entries of the space stay, and [`MaskedCpu::switch`] uses them
     /// again if the space wasn't flushed meanwhile. Never waits.
     pub fn leave(self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
@@ -254,7 +254,7 @@ impl<H: Hardware> Cpu<'_, H> {
         if state.has_loaded(space.id()) {
             state.detach(self.hw);
         }
-        if state.loaded() == Loaded::Nothing {
+        if state.loaded() == LoadedSpace::Nothing {
             space.leave_if_user(self.here.seat());
         }
         self.hw.restore_interrupts(were_on);
@@ -316,7 +316,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Returns whether this CPU has no user root loaded. Never waits.
     pub fn is_detached(self) -> bool {
         let loaded = self.here.state.loaded();
-        matches!(loaded, Loaded::Nothing | Loaded::Offline)
+        matches!(loaded, LoadedSpace::Nothing | LoadedSpace::Offline)
     }
 }
 
@@ -327,7 +327,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// included (clause C6 of [the contract](crate#the-contract)). May wait for other CPUs. While a CPU still runs the
     /// space, the call interrupts it again and again, and reports it to [`Hardware::waits_long`].
     ///
-    /// Keep the [`AddressSpace`] value as long as another CPU refers to it, as `from` of [`Masked::switch`] or as
+    /// Keep the [`AddressSpace`] value as long as another CPU refers to it, as `from` of [`MaskedCpu::switch`] or as
     /// `current` of [`Engine::cpu_offline`]. That CPU may still have to remove itself from the space's set of CPUs.
     ///
     /// # Panics

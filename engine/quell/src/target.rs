@@ -7,20 +7,20 @@
 //! CPU ignores it. If there's a gap, the CPU flushes the whole tag.
 
 use crate::addr::PageRange;
-use crate::cpu::{Activity, Loaded};
+use crate::cpu::{Activity, LoadedSpace};
 use crate::cpu_set::CpuId;
 use crate::flush_info::{FlushInfo, SimpleRequest, TakenRequest};
-use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::hardware::{Hardware, Invalidation, Scope};
 use crate::inbox::{InboxState, WaitGoal};
 use crate::request::{Request, unpack};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 use crate::tags::Slot;
-use crate::this_cpu::{Cpu, Masked};
+use crate::this_cpu::{Cpu, MaskedCpu};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-impl<H: Hardware> Masked<'_, H> {
+impl<H: Hardware> MaskedCpu<'_, H> {
     /// Handles the shootdown interrupt: makes every flush that other CPUs have requested of this CPU.
     ///
     /// Call it in the handler of the interrupt that [`Hardware::interrupt`] sends. Other calls are harmless, except
@@ -140,7 +140,7 @@ impl<H: Hardware> Cpu<'_, H> {
         }
         if let Some(range) = lone.range {
             self.count(Counter::FlushedRanges, 1);
-            self.hw.invalidate(Invalidate::Range {
+            self.hw.invalidate(Invalidation::Range {
                 tag: state.tag(),
                 range: unpack(range),
                 scope: lone.scope,
@@ -156,7 +156,7 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn flush_here(self, info: &FlushInfo<'_>) {
         let is_loaded = match info.space {
             Some(space) => self.here.state.has_loaded(space),
-            None => matches!(self.here.state.loaded(), Loaded::Space(_)),
+            None => matches!(self.here.state.loaded(), LoadedSpace::Space(_)),
         };
         if !is_loaded {
             return self.ignore_other_space();
@@ -188,7 +188,7 @@ impl<H: Hardware> Cpu<'_, H> {
     #[cold]
     fn ignore_other_space(self) {
         assert!(
-            self.here.state.loaded() != Loaded::Switching,
+            self.here.state.loaded() != LoadedSpace::Switching,
             "interrupts are masked during a switch"
         );
         self.count(Counter::IgnoredOtherSpace, 1);
@@ -227,7 +227,8 @@ impl<H: Hardware> Cpu<'_, H> {
                 let (tag, scope) = (self.here.state.tag(), *scope);
                 self.count(Counter::FlushedRanges, 1);
                 for range in ranges.iter() {
-                    self.hw.invalidate(Invalidate::Range { tag, range, scope });
+                    self.hw
+                        .invalidate(Invalidation::Range { tag, range, scope });
                 }
             }
             Request::Empty => {}
@@ -242,7 +243,7 @@ impl<H: Hardware> Cpu<'_, H> {
         // We read the clock before the flush, which doesn't cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
-        self.hw.invalidate(Invalidate::Tag(state.tag()));
+        self.hw.invalidate(Invalidation::Tag(state.tag()));
         slot.flushed(now);
         state.flushed(now);
     }
@@ -258,10 +259,11 @@ impl<H: Hardware> Cpu<'_, H> {
         let state = &self.here.state;
         let scope = Scope::Leaf;
         if space.id().is_kernel() {
-            self.hw.invalidate(Invalidate::Kernel { range, scope });
+            self.hw.invalidate(Invalidation::Kernel { range, scope });
         } else if state.has_loaded(space.id()) {
             let tag = state.tag();
-            self.hw.invalidate(Invalidate::Range { tag, range, scope });
+            self.hw
+                .invalidate(Invalidation::Range { tag, range, scope });
         }
         self.hw.restore_interrupts(were_on);
     }
@@ -279,7 +281,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// doesn't access user memory anyway. Never waits.
     pub fn user_access_allowed(self) -> bool {
         // [mutants NmiGuardAlwaysAllows, NmiGuardForgetsShared]
-        matches!(self.here.state.loaded(), Loaded::Space(_))
+        matches!(self.here.state.loaded(), LoadedSpace::Space(_))
             && self.here.state.is_running()
             && !self.here.inbox.defers_flush()
             && !(self.shares_lines() && self.here.state.shared_progress().defers_flush())

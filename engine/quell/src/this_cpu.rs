@@ -1,8 +1,8 @@
 //! The engine as one CPU sees it: its switches, its interrupt and its flushes.
 //!
 //! A [`Cpu`] is a handle of two references. It identifies the CPU that runs the code, so its methods needn't look up the
-//! CPU's number. A [`Masked`] is such a handle for a CPU that takes no interrupts. Steps that an interrupt must not split
-//! require a [`Masked`].
+//! CPU's number. A [`MaskedCpu`] is such a handle for a CPU that takes no interrupts. Steps that an interrupt must not
+//! split require a [`MaskedCpu`].
 
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
@@ -117,9 +117,9 @@ impl<'e, H: Hardware> Cpu<'e, H> {
 
     /// Masks interrupts on this CPU until the returned handle is dropped. Never waits.
     #[inline]
-    pub fn mask_interrupts(self) -> Masked<'e, H> {
+    pub fn mask_interrupts(self) -> MaskedCpu<'e, H> {
         let were_on = self.hw.mask_interrupts();
-        Masked {
+        MaskedCpu {
             cpu: self,
             restore: Some(were_on),
         }
@@ -137,10 +137,10 @@ impl<'e, H: Hardware> Cpu<'e, H> {
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
     #[track_caller]
-    pub unsafe fn assume_masked(self) -> Masked<'e, H> {
+    pub unsafe fn assume_masked(self) -> MaskedCpu<'e, H> {
         self.assert_masked();
         self.assert_here();
-        Masked {
+        MaskedCpu {
             cpu: self,
             restore: None,
         }
@@ -191,13 +191,13 @@ impl<'e, H: Hardware> Cpu<'e, H> {
 /// }
 /// ```
 #[must_use = "interrupts are masked as long as it lives"]
-pub struct Masked<'e, H: Hardware> {
+pub struct MaskedCpu<'e, H: Hardware> {
     cpu: Cpu<'e, H>,
     /// Whether interrupts were on before; `None` if the drop leaves them masked.
     restore: Option<bool>,
 }
 
-impl<'e, H: Hardware> Deref for Masked<'e, H> {
+impl<'e, H: Hardware> Deref for MaskedCpu<'e, H> {
     type Target = Cpu<'e, H>;
 
     #[inline(always)]
@@ -206,7 +206,7 @@ impl<'e, H: Hardware> Deref for Masked<'e, H> {
     }
 }
 
-impl<H: Hardware> Drop for Masked<'_, H> {
+impl<H: Hardware> Drop for MaskedCpu<'_, H> {
     #[inline]
     fn drop(&mut self) {
         if let Some(were_on) = self.restore {

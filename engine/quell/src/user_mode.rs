@@ -38,7 +38,7 @@
 
 use crate::cpu::Entry;
 use crate::cpu_set::CpuSet;
-use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::hardware::{Hardware, Invalidation, Scope};
 use crate::stats::Counter;
 use crate::this_cpu::Cpu;
 
@@ -53,7 +53,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Until [`Cpu::enter_kernel`], this CPU executes, loads and stores through no mapping that is ever reported with a
     /// [kernel space](crate::Engine::new_kernel_space). For example, the kernel never unmaps or moves the engine, its
     /// words, or the text and the stack of kernel entry and exit. Meanwhile the CPU calls no function of the engine
-    /// except [`Masked::on_interrupt`](crate::Masked::on_interrupt).
+    /// except [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt).
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn enter_user(self) {
         self.here.state.enter_user();
@@ -98,7 +98,7 @@ impl<H: Hardware> Cpu<'_, H> {
         if entry == Entry::Nested {
             // The NMI handler only invalidates the TLB, and so doesn't disturb the entry that it interrupted. [mutant
             // NestedEntryUnflushed]
-            self.hw.invalidate(Invalidate::Everything);
+            self.hw.invalidate(Invalidation::Everything);
             return;
         }
         // [mutant EntrySkipsFlush]

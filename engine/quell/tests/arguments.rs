@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use quell::{
-    Batch, Break, CpuId, CpuSet, DeferredFlush, Extent, Features, Frame, InPlace, KernelEntries,
+    Batch, Break, CpuId, CpuSet, DeferredFlush, Extent, Features, Frame, FrameArray, KernelEntries,
     Level, Need, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Scope, Slot, Stamp,
     TagPolicy, Tagging, TlbRules, flush_needed,
 };
@@ -40,7 +40,7 @@ enum Report {
 
 /// The `from` argument of a switch.
 #[derive(Clone, Copy, Debug)]
-enum From {
+enum PreviousSpace {
     Loaded,
     Nothing,
     Kernel,
@@ -77,7 +77,7 @@ struct Arguments {
     purpose: Purpose,
     reports: Vec<(usize, Report)>,
     end: BatchEnd,
-    from: From,
+    from: PreviousSpace,
     /// A user space, and any space.
     user: usize,
     space: usize,
@@ -94,7 +94,11 @@ prop_compose! {
             select(&[BatchEnd::Start, BatchEnd::Poll, BatchEnd::List][..]),
             any::<bool>().prop_map(BatchEnd::Forget),
         ],
-        from in prop_oneof![3 => Just(From::Loaded), 1 => Just(From::Nothing), 1 => Just(From::Kernel)],
+        from in prop_oneof![
+            3 => Just(PreviousSpace::Loaded),
+            1 => Just(PreviousSpace::Nothing),
+            1 => Just(PreviousSpace::Kernel),
+        ],
         user in 0..USER,
         space in 0..SPACES,
         range in range(),
@@ -123,9 +127,9 @@ const CALLS: &[Call] = &[
     |world, with| {
         let (me, to) = (world.me(), world.spaces[with.user]);
         let from = match with.from {
-            From::Loaded => Some(world.loaded[me]),
-            From::Nothing => None,
-            From::Kernel => Some(world.spaces[USER]),
+            PreviousSpace::Loaded => Some(world.loaded[me]),
+            PreviousSpace::Nothing => None,
+            PreviousSpace::Kernel => Some(world.spaces[USER]),
         };
         switch(world.engine, from, to);
         world.loaded[me] = to;
@@ -309,8 +313,8 @@ impl World {
         way: BatchEnd,
     ) {
         let engine = self.engine;
-        let mut batch: Batch<'_, S, InPlace<Frame, FRAMES>, N> =
-            engine.batch_of_spaces(purpose, InPlace::new());
+        let mut batch: Batch<'_, S, FrameArray<Frame, FRAMES>, N> =
+            engine.batch_of_spaces(purpose, FrameArray::new());
         for (of, report) in reports {
             let space = self.spaces[*of];
             if batch.is_full() {

@@ -6,8 +6,8 @@ use crate::support::{
     switch, unmap, unmapping,
 };
 use quell::{
-    Counter, CpuId, Engine, KernelEntries, LedgerEntry, Outcome, PerCpu, Policy, Purpose,
-    Unsupported,
+    Counter, CpuId, Engine, EngineError, KernelEntries, LedgerEntry, Outcome, PerCpu, Policy,
+    Purpose,
 };
 
 /// Every call that may wait checks `may_wait` first. Without that check each of these would pass.
@@ -147,9 +147,9 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
     let machine = leak(Machine::default());
     let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
     let make = || Engine::with_own_state(machine, 2, ledger, Policy::ALL);
-    assert_eq!(make().err(), Some(Unsupported::NoState { cpu: 0 }));
+    assert_eq!(make().err(), Some(EngineError::NoState { cpu: 0 }));
     machine.places.borrow_mut().push(leak(PerCpu::new()));
-    assert_eq!(make().err(), Some(Unsupported::NoState { cpu: 1 }));
+    assert_eq!(make().err(), Some(EngineError::NoState { cpu: 1 }));
     // Put the two states at different distances.
     let _between = leak([0u8; 4096]);
     machine.places.borrow_mut().push(leak(PerCpu::new()));

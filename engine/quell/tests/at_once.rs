@@ -3,7 +3,7 @@
 
 use crate::support::{E, Machine, S, kernel_space, one, space, switch, unmapping, world};
 use quell::{
-    Batch, Counter, CpuId, Invalidate, KernelEntries, Page, PageRange, PageSize, Policy, Purpose,
+    Batch, Counter, CpuId, Invalidation, KernelEntries, Page, PageRange, PageSize, Policy, Purpose,
     Scope,
 };
 
@@ -12,7 +12,7 @@ const MAX_PACKED: u64 = (1 << 16) - 1;
 
 /// The CPUs that have the space loaded when it changes.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Loaded {
+enum LoadedCpus {
     Nowhere,
     Here,
     HereAndThere,
@@ -25,7 +25,7 @@ enum Loaded {
 }
 
 /// Runs the check on each machine, under each policy, with each set of CPUs.
-fn everywhere(check: impl Fn(fn() -> Machine, Policy, Loaded)) {
+fn everywhere(check: impl Fn(fn() -> Machine, Policy, LoadedCpus)) {
     let machines: [fn() -> Machine; 3] = [
         Machine::default,
         || Machine {
@@ -43,13 +43,13 @@ fn everywhere(check: impl Fn(fn() -> Machine, Policy, Loaded)) {
     for machine in machines {
         for policy in variants.into_iter().chain([Policy::BASELINE]) {
             for loaded in [
-                Loaded::Nowhere,
-                Loaded::Here,
-                Loaded::HereAndThere,
-                Loaded::HereIdle,
-                Loaded::There,
-                Loaded::Asked,
-                Loaded::Kernel,
+                LoadedCpus::Nowhere,
+                LoadedCpus::Here,
+                LoadedCpus::HereAndThere,
+                LoadedCpus::HereIdle,
+                LoadedCpus::There,
+                LoadedCpus::Asked,
+                LoadedCpus::Kernel,
             ] {
                 check(machine, policy, loaded);
             }
@@ -60,9 +60,9 @@ fn everywhere(check: impl Fn(fn() -> Machine, Policy, Loaded)) {
 /// The effects of a flush.
 #[derive(PartialEq, Debug)]
 struct Effects {
-    invalidated: Vec<(u16, Invalidate)>,
+    invalidated: Vec<(u16, Invalidation)>,
     interrupts: usize,
-    broadcasts: Vec<Option<Invalidate>>,
+    broadcasts: Vec<Option<Invalidation>>,
     devices: Vec<Option<u64>>,
     may_wait: bool,
     counts: Vec<String>,
@@ -71,23 +71,24 @@ struct Effects {
 }
 
 /// Returns the effects of a flush on this machine, under this policy, of a space loaded like this.
-fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S)) -> Effects {
+fn came_of(machine: Machine, policy: Policy, loaded: LoadedCpus, flush: impl Fn(E, S)) -> Effects {
     let (machine, engine) = world(machine, policy);
     let kernel = kernel_space(engine, KernelEntries::Global);
     let user = space(engine, 1);
     let cpus: &[u16] = match loaded {
-        Loaded::Nowhere | Loaded::Kernel => &[],
-        Loaded::Here => &[0],
-        Loaded::There => &[1],
-        Loaded::HereAndThere | Loaded::HereIdle | Loaded::Asked => &[1, 0],
+        LoadedCpus::Nowhere | LoadedCpus::Kernel => &[],
+        LoadedCpus::Here => &[0],
+        LoadedCpus::There => &[1],
+        LoadedCpus::HereAndThere | LoadedCpus::HereIdle | LoadedCpus::Asked => &[1, 0],
     };
     for &cpu in cpus {
         machine.on(cpu, || switch(engine, None, user));
     }
-    if loaded == Loaded::HereIdle {
+    if loaded == LoadedCpus::HereIdle {
         engine.this_cpu().enter_lazy();
     }
-    let mut asked = (loaded == Loaded::Asked).then(|| unmapping(engine, Purpose::Call, user, 99));
+    let mut asked =
+        (loaded == LoadedCpus::Asked).then(|| unmapping(engine, Purpose::Call, user, 99));
     let flight = asked.as_mut().map(Batch::start);
     let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
     machine.invalidated.take();
@@ -95,7 +96,7 @@ fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S
     machine.broadcast.0.take();
     machine.interrupts.take();
     machine.asked.take();
-    let of_kernel = loaded == Loaded::Kernel;
+    let of_kernel = loaded == LoadedCpus::Kernel;
     flush(engine, if of_kernel { kernel } else { user });
     assert!(!machine.masked.get(), "interrupts stay masked");
     let counts = [0, 1].map(|cpu: u16| {
@@ -104,7 +105,7 @@ fn came_of(machine: Machine, policy: Policy, loaded: Loaded, flush: impl Fn(E, S
         let counted = since.iter().filter(|(counter, count)| {
             // If no CPU has the space loaded, a batch checks neither its range nor this CPU.
             let looked = [Counter::EscalatedLength, Counter::IgnoredOtherSpace].contains(counter);
-            *count > 0 && !(loaded == Loaded::Nowhere && looked)
+            *count > 0 && !(loaded == LoadedCpus::Nowhere && looked)
         });
         counted
             .map(|(counter, count)| format!("CPU {cpu}: {counter:?} {count}"))

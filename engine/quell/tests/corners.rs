@@ -6,9 +6,9 @@ use crate::support::{
     run_on_both, space, switch, two, unmap, unmapping, world, world_of,
 };
 use quell::{
-    Batch, Counter, DeferredFlush, Engine, Frame, InPlace, Invalidate, KernelEntries, Mechanism,
-    Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Scope, Slot, TagPolicy,
-    Unsupported,
+    Batch, Counter, DeferredFlush, Engine, EngineError, Frame, FrameArray, Invalidation,
+    KernelEntries, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request,
+    Scope, Slot, TagPolicy,
 };
 use std::cell::Cell;
 
@@ -81,8 +81,8 @@ fn ranges_grow_to_65535_strides() {
             batch.changed(x, *range, Scope::Leaf);
         }
         drop(batch);
-        let range = |(_, what): (u16, Invalidate)| match what {
-            Invalidate::Range { range, .. } => Some((range.start.0, range.pages)),
+        let range = |(_, what): (u16, Invalidation)| match what {
+            Invalidation::Range { range, .. } => Some((range.start.0, range.pages)),
             _ => None,
         };
         let ranges: Option<Vec<_>> = machine.invalidated.take().into_iter().map(range).collect();
@@ -185,7 +185,16 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
         let sent = machine.broadcast.0.take();
         assert_eq!(sent.last(), Some(&None), "it is waited for");
         let again = |page: u64| {
-            let is = |what: &&Option<Invalidate>| matches!(what, Some(Invalidate::Range { range, .. }) if range.contains(Page(page)));
+            let is = |what: &&Option<Invalidation>| match what {
+                Some(Invalidation::Range { range, .. }) => range.contains(Page(page)),
+                Some(
+                    Invalidation::Tag(_)
+                    | Invalidation::All
+                    | Invalidation::Kernel { .. }
+                    | Invalidation::Everything,
+                )
+                | None => false,
+            };
             sent.iter().filter(is).count()
         };
         let case = format!("{first} {second} {last}, started {started}: {sent:?}");
@@ -212,9 +221,9 @@ fn machines_that_lack_something_are_refused() {
         (
             Machine::default(),
             no_slots,
-            Unsupported::NoSlots { cpu: 1 },
+            EngineError::NoSlots { cpu: 1 },
         ),
-        (mute, slots, Unsupported::NoBroadcasts),
+        (mute, slots, EngineError::NoBroadcasts),
     ] {
         let made = Engine::new(leak(machine), leak(cpus), &[], Policy::ALL);
         assert_eq!(made.err(), Some(why));
@@ -232,29 +241,29 @@ fn a_range_names_the_first_page_of_each_stride() {
 }
 
 /// A frame that counts its drop.
-struct Counted<'a>(&'a Cell<usize>);
+struct CountedFrame<'a>(&'a Cell<usize>);
 
-impl Drop for Counted<'_> {
+impl Drop for CountedFrame<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() + 1);
     }
 }
 
-/// batch.rs: frames of a forgotten `Deferred` never come out. They're leaked, which is safe.
+/// batch.rs: frames of a forgotten `DeferredFrames` never come out. They're leaked, which is safe.
 #[test]
 fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     let dropped: &Cell<usize> = leak(Cell::new(0));
     let (_, engine, x) = both();
-    let mut batch: Batch<'_, S, InPlace<Counted<'_>>> = engine.batch(Purpose::Lazy);
-    let forget = |batch: &mut Batch<'_, S, InPlace<Counted<'_>>>| {
-        batch.unmapped(x, one(5), Counted(dropped));
+    let mut batch: Batch<'_, S, FrameArray<CountedFrame<'_>>> = engine.batch(Purpose::Lazy);
+    let forget = |batch: &mut Batch<'_, S, FrameArray<CountedFrame<'_>>>| {
+        batch.unmapped(x, one(5), CountedFrame(dropped));
         let outcome = batch.finish_deferred();
         assert!(matches!(outcome, Outcome::Deferred(_)));
         std::mem::forget(outcome);
     };
     // They come out in none of these ways, and later frames do.
-    type Way = fn(&mut Batch<'_, S, InPlace<Counted<'_>>>) -> usize;
-    let ways: [Way; 4] = [
+    type BatchUse = fn(&mut Batch<'_, S, FrameArray<CountedFrame<'_>>>) -> usize;
+    let ways: [BatchUse; 4] = [
         |batch| batch.finish().count(),
         |batch| batch.start().finish().count(),
         |batch| {
@@ -269,7 +278,7 @@ fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     for way in ways {
         forget(&mut batch);
         assert_eq!(way(&mut batch), 0);
-        batch.unmapped(x, one(5), Counted(dropped));
+        batch.unmapped(x, one(5), CountedFrame(dropped));
         assert_eq!(batch.finish().count(), 1);
     }
     assert_eq!(dropped.replace(0), 4);
@@ -358,8 +367,8 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let spaces: Vec<S> = (0..5).map(|root| space(engine, root)).collect();
     run_on_both(machine, engine, spaces[0]);
-    let mut batch: Batch<'_, S, InPlace<Frame>, 2> =
-        engine.batch_of_spaces(Purpose::Call, InPlace::new());
+    let mut batch: Batch<'_, S, FrameArray<Frame>, 2> =
+        engine.batch_of_spaces(Purpose::Call, FrameArray::new());
     for (number, &space) in spaces.iter().enumerate() {
         batch.unmapped(space, one(5), Frame(number as u64));
         assert_eq!(machine.interrupts.get(), 0);
@@ -514,7 +523,7 @@ fn requests_that_meet_are_limited() {
         let flights = batches.each_mut().map(Batch::start);
         machine.invalidated.borrow_mut().clear();
         drop(flights);
-        let flushed = machine.flushed(1, |what| matches!(what, Invalidate::Tag(_)));
+        let flushed = machine.flushed(1, |what| matches!(what, Invalidation::Tag(_)));
         assert_eq!(flushed, whole);
     }
 }
@@ -640,13 +649,13 @@ fn requests_for_another_space_are_ignored() {
 fn frames_come_out_one_way_or_the_other() {
     let dropped: &Cell<usize> = leak(Cell::new(0));
     let (_, engine, x) = both();
-    let mut batch: Batch<'_, S, InPlace<Counted<'_>>> = engine.batch(Purpose::Lazy);
+    let mut batch: Batch<'_, S, FrameArray<CountedFrame<'_>>> = engine.batch(Purpose::Lazy);
     for page in [5, 9] {
-        batch.unmapped(x, one(page), Counted(dropped));
+        batch.unmapped(x, one(page), CountedFrame(dropped));
     }
     drop(batch.finish());
     assert_eq!(dropped.take(), 2);
-    batch.unmapped(x, one(5), Counted(dropped));
+    batch.unmapped(x, one(5), CountedFrame(dropped));
     match batch.finish_deferred() {
         Outcome::Deferred(deferred) => assert_eq!(deferred.count(), 1),
         Outcome::Flushed(_) => panic!("there is room in the ledger"),
@@ -662,7 +671,7 @@ fn the_kernel_s_entries_are_refreshed() {
     machine.invalidated.borrow_mut().clear();
     engine.this_cpu().refresh(kernel, one(KERNEL_PAGE));
     let done = machine.invalidated.take();
-    assert!(matches!(done[..], [(0, Invalidate::Kernel { .. })]));
+    assert!(matches!(done[..], [(0, Invalidation::Kernel { .. })]));
 }
 
 /// user_mode.rs: an idle CPU that calls `enter_user` doesn't count as one that runs a program.
@@ -739,9 +748,10 @@ fn the_handle_of_another_cpu_is_noticed() {
 /// batch.rs: if a report panics, its frame is leaked, because a CPU may still use it.
 #[test]
 fn a_frame_that_is_refused_is_not_given_back_unflushed() {
-    type Refused<'b> = fn(&mut Batch<'b, S, InPlace<Counted<'b>>>, S, Counted<'b>);
+    type RefusedReport<'b> =
+        fn(&mut Batch<'b, S, FrameArray<CountedFrame<'b>>>, S, CountedFrame<'b>);
     /// The call, the number of frames before it, whether its range is flushed with the batch, and a part of the panic.
-    type Row<'b> = (Refused<'b>, usize, bool, &'static str);
+    type Row<'b> = (RefusedReport<'b>, usize, bool, &'static str);
     const NOTHING: PageRange = base(7, 0);
     let rows: [Row<'_>; 5] = [
         (|b, x, frame| b.unmapped(x, one(7), frame), 64, true, "full"),
@@ -770,9 +780,9 @@ fn a_frame_that_is_refused_is_not_given_back_unflushed() {
         let (machine, engine, x) = both();
         let mut batch = engine.batch(Purpose::Call);
         for _ in 0..before {
-            batch.hold(Counted(given_back));
+            batch.hold(CountedFrame(given_back));
         }
-        let why = panic_of(|| refused(&mut batch, x, Counted(given_back)));
+        let why = panic_of(|| refused(&mut batch, x, CountedFrame(given_back)));
         let why = why.expect("a panic");
         assert!(why.contains(expected), "{row}: {why}");
         assert_eq!(given_back.get(), 0, "{row}");
@@ -791,7 +801,7 @@ fn frames_of_a_batch_that_may_not_flush_as_it_is_dropped_are_leaked() {
     let given_back = Cell::new(0);
     let (machine, engine, x) = both();
     let mut batch = engine.batch(Purpose::Call);
-    batch.unmapped(x, one(7), Counted(&given_back));
+    batch.unmapped(x, one(7), CountedFrame(&given_back));
     machine.invalidated.borrow_mut().clear();
     machine.forbidden.set(true);
     assert!(panic_of(|| drop(batch)).is_some());

@@ -11,7 +11,7 @@ use crate::support::{
     world,
 };
 use quell::{
-    Batch, CpuId, DeferredFlush, Frame, Invalidate, KernelEntries, Outcome, Page, PageRange,
+    Batch, CpuId, DeferredFlush, Frame, Invalidation, KernelEntries, Outcome, Page, PageRange,
     PageSize, Policy, Purpose, Scope, Stats,
 };
 use std::fmt::Write;
@@ -31,19 +31,19 @@ fn scope_of(scope: Scope) -> &'static str {
     }
 }
 
-fn named(what: Invalidate) -> String {
+fn named(what: Invalidation) -> String {
     let pages =
         |range: PageRange| format!("{:#x}+{} of {:?}", range.start.0, range.pages, range.stride);
     match what {
-        Invalidate::Range { tag, range, scope } => {
+        Invalidation::Range { tag, range, scope } => {
             format!("tag {}: {}{}", tag.0, pages(range), scope_of(scope))
         }
-        Invalidate::Tag(tag) => format!("tag {}", tag.0),
-        Invalidate::Kernel { range, scope } => {
+        Invalidation::Tag(tag) => format!("tag {}", tag.0),
+        Invalidation::Kernel { range, scope } => {
             format!("kernel: {}{}", pages(range), scope_of(scope))
         }
-        Invalidate::All => "all".to_string(),
-        Invalidate::Everything => "everything".to_string(),
+        Invalidation::All => "all".to_string(),
+        Invalidation::Everything => "everything".to_string(),
     }
 }
 

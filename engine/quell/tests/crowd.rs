@@ -10,8 +10,9 @@ use std::cell::Cell;
 
 use quell::MAX_CPUS;
 use quell::{
-    AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, Hardware, InPlace, Invalidate,
-    NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging, Word,
+    AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, FrameArray, Hardware,
+    Invalidation, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging,
+    Word,
 };
 
 use crate::support::word::{AccessHooks, HookedWord};
@@ -55,8 +56,8 @@ fn next_cpu(engine: E, space: S) {
 }
 
 /// Makes a batch with a change of the space.
-fn report(engine: E, space: S) -> Batch<'static, S, quell::InPlace<Frame, 1>, 1> {
-    let mut batch = engine.batch_of_spaces(Purpose::Call, InPlace::new());
+fn report(engine: E, space: S) -> Batch<'static, S, quell::FrameArray<Frame, 1>, 1> {
+    let mut batch = engine.batch_of_spaces(Purpose::Call, FrameArray::new());
     batch.changed(space, PageRange::base(Page(5), 1), Scope::Leaf);
     batch
 }
@@ -79,7 +80,7 @@ unsafe impl Hardware for Machine {
         }
     }
     fn fence(&self) {}
-    fn invalidate(&self, _what: Invalidate) {}
+    fn invalidate(&self, _what: Invalidation) {}
     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {}
     fn unload_root(&self) {}
     fn interrupt(&self, _targets: &CpuSet) {

@@ -5,15 +5,15 @@ use crate::support::{
     space, switch, two, unmap, unmapping, world,
 };
 use quell::{
-    Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, PerCpu, Policy, Purpose,
-    Scope, TagPolicy, Unsupported,
+    Engine, EngineError, Frame, Hardware, Invalidation, KernelEntries, LedgerEntry, PerCpu, Policy,
+    Purpose, Scope, TagPolicy,
 };
 
 /// space.rs: every CPU has kernel mappings loaded for ever, even if its idle thread has the kernel space as its own.
 #[test]
 fn no_cpu_leaves_the_kernels_mappings() {
-    type Leaves = fn(E, S, S);
-    let ways: [(&str, Leaves); 4] = [
+    type Departure = fn(E, S, S);
+    let ways: [(&str, Departure); 4] = [
         ("switch from a user's", |engine, x, _| {
             switch(engine, None, x);
         }),
@@ -103,7 +103,7 @@ fn two_engines_share_no_ledger() {
     };
     assert_eq!(made(&ledger[2..]), None);
     for _ in 0..2 {
-        assert_eq!(made(ledger), Some(Unsupported::LedgerInUse));
+        assert_eq!(made(ledger), Some(EngineError::LedgerInUse));
     }
     assert_eq!(made(&ledger[..2]), None);
 }
@@ -162,7 +162,7 @@ fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
     let mut at_target = invalidated.iter().filter(|(cpu, _)| *cpu == 1);
     assert!(matches!(
         at_target.next(),
-        Some((_, Invalidate::Range { .. }))
+        Some((_, Invalidation::Range { .. }))
     ));
     assert_eq!(at_target.next(), None);
 }
@@ -200,7 +200,7 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
     for entries in [KernelEntries::Global, KernelEntries::Tagged] {
         machine.invalidated.borrow_mut().clear();
         unmap(engine, kernel_space(engine, entries), 5);
-        let flushed = machine.flushed(0, |what| matches!(what, Invalidate::Kernel { .. }));
+        let flushed = machine.flushed(0, |what| matches!(what, Invalidation::Kernel { .. }));
         assert!(flushed, "{entries:?}");
     }
 }

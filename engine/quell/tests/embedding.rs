@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::support::{Machine, both, one};
-use quell::{AddressSpace, Batch, Frame, FrameList, InPlace, Purpose};
+use quell::{AddressSpace, Batch, Frame, FrameArray, FrameList, Purpose};
 
 /// The index of the next frame in a chain; [`END`] for none.
 const END: usize = usize::MAX;
@@ -62,9 +62,9 @@ fn interrupts<L: FrameList<Frame = Frame>>(list: L) -> usize {
 
 #[test]
 fn a_longer_list_flushes_less_often() {
-    assert_eq!(interrupts(InPlace::<Frame>::new()), 8);
-    assert_eq!(interrupts(InPlace::<Frame, 100>::new()), 6);
-    assert_eq!(interrupts(InPlace::<Frame, 512>::new()), 1);
+    assert_eq!(interrupts(FrameArray::<Frame>::new()), 8);
+    assert_eq!(interrupts(FrameArray::<Frame, 100>::new()), 6);
+    assert_eq!(interrupts(FrameArray::<Frame, 512>::new()), 1);
     let next: Vec<_> = (0..PAGES).map(|_| Cell::new(END)).collect();
     let (next, first) = (&*next, END);
     assert_eq!(interrupts(Chain { next, first }), 1);

@@ -4,15 +4,15 @@
 use std::cell::RefCell;
 
 use crate::support::{
-    E, KERNEL_PAGE, Machine, S, Small, alone, answer, both, both_of, kernel_space, leak, one,
+    E, KERNEL_PAGE, Machine, S, SmallBatch, alone, answer, both, both_of, kernel_space, leak, one,
     run_on_both, small, space, switch, two, unmapping,
 };
 use quell::{
-    Counter, CpuId, Engine, Frame, InFlight, InPlace, Invalidate, KernelEntries, Outcome,
+    Counter, CpuId, Engine, Frame, FrameArray, InFlight, Invalidation, KernelEntries, Outcome,
     PageRange, PerCpu, Policy, Purpose, Scope,
 };
 
-type Flight = InFlight<'static, 'static, S, InPlace<Frame>, 1>;
+type Flight = InFlight<'static, 'static, S, FrameArray<Frame>, 1>;
 
 thread_local! {
     static FLIGHT: RefCell<Option<Flight>> = const { RefCell::new(None) };
@@ -20,7 +20,7 @@ thread_local! {
 
 const PAGE: PageRange = one(5);
 
-fn batch_for_ever(engine: E) -> &'static mut Small {
+fn batch_for_ever(engine: E) -> &'static mut SmallBatch {
     Box::leak(Box::new(small(engine, Purpose::Call)))
 }
 
@@ -34,7 +34,7 @@ fn kernel(engine: E) -> S {
 #[test]
 fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     /// Reports a change of this space, or of the kernel.
-    type Change = fn(&mut Small, E, S);
+    type Change = fn(&mut SmallBatch, E, S);
     let changes: [Change; 3] = [
         |batch, _, user| batch.changed(user, PAGE, Scope::Leaf),
         |batch, _, user| batch.changed(user, PAGE, Scope::Tables),
@@ -74,7 +74,7 @@ fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
     batch.unmapped(y, PAGE, Frame(2));
     machine.invalidated.borrow_mut().clear();
     let mut flight = batch.start();
-    let flushed = |cpu| machine.flushed(cpu, |what| matches!(what, Invalidate::Tag(_)));
+    let flushed = |cpu| machine.flushed(cpu, |what| matches!(what, Invalidation::Tag(_)));
     assert!(flushed(0) && !flushed(1) && !flight.is_done());
     answer(machine, engine);
     assert!(flushed(1) && flight.is_done());
@@ -202,5 +202,5 @@ fn a_cpu_beyond_the_first_64_is_flushed_with_its_group() {
     batch.unmapped(y, PAGE, Frame(2));
     machine.invalidated.borrow_mut().clear();
     assert_eq!(batch.finish().count(), 2);
-    assert!(machine.flushed(64, |what| matches!(what, Invalidate::Tag(_))));
+    assert!(machine.flushed(64, |what| matches!(what, Invalidation::Tag(_))));
 }

@@ -10,7 +10,7 @@ use crate::support::{
     unmapping,
 };
 use quell::{
-    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Mechanism, Policy, Purpose, Scope,
+    Batch, Counter, CpuId, Frame, Invalidation, KernelEntries, Mechanism, Policy, Purpose, Scope,
 };
 
 /// Frees `tables` tables on CPU 0, 512 pages apart, each for a range of one page.
@@ -48,7 +48,7 @@ fn freed_tables_interrupt_an_idle_cpu_once() {
 /// Makes CPU 1 idle while `happens` runs on CPU 0.
 ///
 /// Returns its invalidations meanwhile, and whether it keeps its entries when it resumes.
-fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
+fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidation>, Vec<bool>) {
     let (machine, engine, x) = both_of(Machine::default(), policy);
     machine.on(1, || engine.this_cpu().enter_lazy());
     machine.invalidated.borrow_mut().clear();
@@ -68,7 +68,7 @@ fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
 fn an_idle_cpu_that_missed_nothing_else_finds_its_entries_again() {
     let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| free_tables(engine, x, 1));
     let [
-        Invalidate::Range {
+        Invalidation::Range {
             range,
             scope: Scope::Tables,
             ..
@@ -102,7 +102,7 @@ fn told_of_both(loaded: fn([S; 2]) -> S) -> (&'static Machine, E, [S; 2]) {
     switch(engine, Some(x), loaded(spaces));
     machine.invalidated.borrow_mut().clear();
     engine.this_cpu().mask_interrupts().on_interrupt();
-    assert_eq!(machine.invalidated.take(), [(1, Invalidate::Everything)]);
+    assert_eq!(machine.invalidated.take(), [(1, Invalidation::Everything)]);
     machine.me.set(0);
     assert_eq!(flight.finish().count(), 2);
     (machine, engine, spaces)
@@ -114,7 +114,7 @@ fn a_cpu_that_has_flushed_everything_is_up_to_date_with_the_user_space_too() {
     let gaps = engine.cpu_stats(CpuId(1)).get(Counter::EscalatedGap);
     unmap(engine, x, 9);
     let told = machine.invalidated.take();
-    let ranges = |&(_, what): &(u16, Invalidate)| matches!(what, Invalidate::Range { .. });
+    let ranges = |&(_, what): &(u16, Invalidation)| matches!(what, Invalidation::Range { .. });
     assert!(told.len() == 2 && told.iter().all(ranges), "{told:?}");
     assert_eq!(engine.cpu_stats(CpuId(1)).get(Counter::EscalatedGap), gaps);
 }

@@ -36,9 +36,9 @@
 
 use crate::support::{leak, space, switch};
 use quell::{
-    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    LedgerEntry, Mechanism, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging,
-    Unsupported,
+    AddressSpace, Broadcast, CpuId, CpuSet, Engine, EngineError, Features, Frame, Hardware,
+    Invalidation, LedgerEntry, Mechanism, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope,
+    Tag, Tagging,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -63,7 +63,7 @@ struct Kind {
     /// The machine's tag for the engine's tag 0, which is another engine's highest tag.
     tag_0: u16,
     /// Returns the number of operations for an invalidation.
-    operations: fn(Invalidate) -> u64,
+    operations: fn(Invalidation) -> u64,
 }
 
 const ARM_LOCAL: Kind = Kind {
@@ -88,7 +88,7 @@ const RISCV_EVERYWHERE: Kind = Kind {
         full_above: 64,
     },
     operations: |what| match what {
-        Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => range.strides(),
+        Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. } => range.strides(),
         _ => 1,
     },
     ..ARM_LOCAL
@@ -138,7 +138,10 @@ const SECOND_STAGE: Kind = Kind {
     tagged_by_root: true,
     operations: |what| {
         assert!(
-            !matches!(what, Invalidate::Range { .. } | Invalidate::Kernel { .. }),
+            !matches!(
+                what,
+                Invalidation::Range { .. } | Invalidation::Kernel { .. }
+            ),
             "there is no operation for {what:?}"
         );
         1
@@ -155,7 +158,7 @@ const SECOND_STAGE_BY_VMID: Kind = Kind {
     },
     combines: true,
     operations: |what| match what {
-        Invalidate::Range { range, .. } => range.strides() + 1,
+        Invalidation::Range { range, .. } => range.strides() + 1,
         _ => 1,
     },
     ..ARM_LOCAL
@@ -192,12 +195,12 @@ const BEHIND_SIX_TAGS: Kind = Kind {
 /// `DEVICE`: a device also walks the tables, and caches entries. `BATCHES`: the kernel has room only for batches.
 struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
     kind: Kind,
-    shared: &'static Shared<DEVICE, BATCHES>,
+    shared: &'static SharedHardware<DEVICE, BATCHES>,
 }
 
 /// The machine below all engines.
 #[derive(Default)]
-struct Shared<const DEVICE: bool, const BATCHES: bool> {
+struct SharedHardware<const DEVICE: bool, const BATCHES: bool> {
     me: Cell<usize>,
     /// The tag of the loaded root.
     root: [Cell<Option<Tag>>; CPUS],
@@ -206,7 +209,7 @@ struct Shared<const DEVICE: bool, const BATCHES: bool> {
     combined: [RefCell<HashSet<Tag>>; CPUS],
     pending: [Cell<bool>; CPUS],
     /// The actions that each CPU's hardware has yet to carry out.
-    actions: [RefCell<Vec<Invalidate>>; CPUS],
+    actions: [RefCell<Vec<Invalidation>>; CPUS],
     operations: Cell<u64>,
     interrupts: Cell<u64>,
     /// The number of calls of `may_wait`.
@@ -220,7 +223,7 @@ struct Shared<const DEVICE: bool, const BATCHES: bool> {
 }
 
 impl<const DEVICE: bool, const BATCHES: bool> Deref for Machine<DEVICE, BATCHES> {
-    type Target = Shared<DEVICE, BATCHES>;
+    type Target = SharedHardware<DEVICE, BATCHES>;
 
     fn deref(&self) -> &Self::Target {
         self.shared
@@ -238,20 +241,20 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
         false => Policy::ALL,
     };
 
-    fn drop_from(&self, cpu: usize, what: Invalidate) {
+    fn drop_from(&self, cpu: usize, what: Invalidation) {
         self.operations
             .set(self.operations.get() + (self.kind.operations)(what));
         self.tlb[cpu].borrow_mut().retain(|&(of, page)| match what {
-            Invalidate::Range { tag, range, .. } => {
+            Invalidation::Range { tag, range, .. } => {
                 !self.kind.reaches_every_tag && of != self.name(cpu, tag) || !range.contains(page)
             }
-            Invalidate::Tag(tag) => !self.kind.reaches_every_tag && of != self.name(cpu, tag),
-            Invalidate::Kernel { .. } => true,
-            Invalidate::All | Invalidate::Everything => false,
+            Invalidation::Tag(tag) => !self.kind.reaches_every_tag && of != self.name(cpu, tag),
+            Invalidation::Kernel { .. } => true,
+            Invalidation::All | Invalidation::Everything => false,
         });
         if self.kind.combines {
             let tag = match what {
-                Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => Some(tag),
+                Invalidation::Range { tag, .. } | Invalidation::Tag(tag) => Some(tag),
                 _ => None,
             };
             self.combined[cpu]
@@ -291,7 +294,7 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
 }
 
 impl<const DEVICE: bool, const BATCHES: bool> Broadcast for Machine<DEVICE, BATCHES> {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         for actions in &self.actions {
             actions.borrow_mut().push(what);
         }
@@ -326,7 +329,7 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         self.drop_from(self.me.get(), what);
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
@@ -334,7 +337,7 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
         let tag_here = by_root.unwrap_or(Tag(tag.0 + self.kind.tag_0));
         self.root[self.me.get()].set(Some(tag_here));
         if !keep && !self.kind.reaches_every_tag {
-            self.drop_from(self.me.get(), Invalidate::Tag(tag));
+            self.drop_from(self.me.get(), Invalidation::Tag(tag));
         }
     }
     fn unload_root(&self) {
@@ -386,14 +389,14 @@ unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE
 fn machine<const DEVICE: bool, const BATCHES: bool>(
     kind: Kind,
 ) -> &'static Machine<DEVICE, BATCHES> {
-    let shared = leak(Shared::default());
+    let shared = leak(SharedHardware::default());
     leak(Machine { kind, shared })
 }
 
 fn engine<const DEVICE: bool, const BATCHES: bool>(
     machine: &'static Machine<DEVICE, BATCHES>,
     policy: Policy,
-) -> Result<&'static Engine<'static, Machine<DEVICE, BATCHES>>, Unsupported> {
+) -> Result<&'static Engine<'static, Machine<DEVICE, BATCHES>>, EngineError> {
     let cpus = leak([(); CPUS].map(|()| PerCpu::new()));
     let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
     let engine = leak(Engine::new(machine, cpus, ledger, policy)?);
@@ -551,12 +554,12 @@ fn a_kernel_has_what_it_has_room_for() {
     assert_eq!(unmaps(machine::<false, true>(RISCV_EVERYWHERE), 8), 8);
     let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::ALL).err();
     let mechanism = Mechanism::Extents;
-    assert_eq!(refused, Some(Unsupported::LeftOut { mechanism }));
+    assert_eq!(refused, Some(EngineError::LeftOut { mechanism }));
     let why = refused.map(|why| why.to_string()).unwrap_or_default();
     assert!(why.contains("S1") && why.contains("MECHANISMS"), "{why}");
     // It has no code for fewer mechanisms either.
     let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::BASELINE).err();
-    assert_eq!(refused, Some(Unsupported::OtherPolicy));
+    assert_eq!(refused, Some(EngineError::OtherPolicy));
 
     // Without S3 no flush is deferred.
     let machine = machine::<false, true>(RISCV_EVERYWHERE);

@@ -30,14 +30,14 @@ impl Drop for Table {
 
 /// A frame that may have references besides its mappings.
 #[derive(Default)]
-struct Counted {
+struct CountedFrame {
     references: AtomicU64,
 }
 
 /// Walks the table and takes a reference to the mapped frame, if it's still mapped.
 fn get_page<'g>(
     root: &Atomic<Table>,
-    frame: &Counted,
+    frame: &CountedFrame,
     between: impl FnOnce(),
     guard: &'g Guard,
 ) -> (Option<u64>, Option<&'g Table>) {
@@ -64,7 +64,7 @@ fn walks_into_freed(free: impl Fn(Shared<'_, Table>, &Guard)) -> bool {
     let of = space(engine, 1);
     run_on_both(machine, engine, of);
     let freed = Arc::new(AtomicBool::new(false));
-    let frame = Counted::default();
+    let frame = CountedFrame::default();
     let root = Atomic::new(Table {
         entry: AtomicU64::new(42),
         freed: Arc::clone(&freed),

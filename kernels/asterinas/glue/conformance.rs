@@ -14,7 +14,7 @@ use core::{
 use quell::{Extent, Frame, KernelEntries, Page};
 pub use quell_conformance::Check;
 use quell_conformance::{Bench, Rights, Suite};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use spin::Once;
 
 use super::{
@@ -89,7 +89,7 @@ fn physical(frames: Extent) -> Range<Paddr> {
     start..start + frames.frames as usize * PAGE_SIZE
 }
 
-impl Clear for Cpus {
+impl PhysicalMemory for Cpus {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
         for frame in 0..extent.frames {
             for word in words(extent.first.plus(frame)) {

@@ -16,7 +16,7 @@ use alloc::{boxed::Box, vec::Vec};
 use core::{any::Any, ops::Range, sync::atomic::AtomicU64};
 
 use quell::{
-    Batch, CpuSet, Engine, Features, FrameList, Hardware, InPlace, Invalidate,
+    Batch, CpuSet, Engine, Features, FrameArray, FrameList, Hardware, Invalidation,
     KernelEntries, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, TagPolicy,
     Tagging,
 };
@@ -52,7 +52,7 @@ pub(crate) type AddressSpace = quell::AddressSpace<Cpus>;
 
 /// A batch of changes of the kernel's own mappings, which holds no frames.
 type KernelBatch =
-    Batch<'static, &'static AddressSpace, InPlace<(), 0>, 1>;
+    Batch<'static, &'static AddressSpace, FrameArray<(), 0>, 1>;
 
 static ENGINE: Once<Engine<'static, Cpus>> = Once::new();
 
@@ -132,7 +132,7 @@ pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Ra
     let flushed = core::mem::take(&mut *waiting);
     drop(waiting);
     let _pinned = crate::task::disable_preempt();
-    let mut batch: KernelBatch = engine.batch_of_spaces(Purpose::Call, InPlace::new());
+    let mut batch: KernelBatch = engine.batch_of_spaces(Purpose::Call, FrameArray::new());
     for unused in &flushed {
         batch.changed(kernel, pages(&unused.range), Scope::Leaf);
     }
@@ -184,9 +184,9 @@ unsafe impl Hardware for Cpus {
     }
 
     #[inline(always)]
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         match what {
-            Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => {
+            Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. } => {
                 if range.pages == 1 {
                     return mm::tlb_flush_addr(range.start.address() as Vaddr);
                 }
@@ -194,8 +194,8 @@ unsafe impl Hardware for Cpus {
                     mm::tlb_flush_addr(page.address() as Vaddr);
                 }
             }
-            Invalidate::Tag(_) | Invalidate::All => mm::tlb_flush_all_excluding_global(),
-            Invalidate::Everything => mm::tlb_flush_all_including_global(),
+            Invalidation::Tag(_) | Invalidation::All => mm::tlb_flush_all_excluding_global(),
+            Invalidation::Everything => mm::tlb_flush_all_including_global(),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::platform::{PLATFORM, Platform};
 use crate::{accessors, arch, cpu, machine, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, KernelEntries, Page};
+use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidation, KernelEntries, Page};
 use quell_conformance::{Bench, Check, Rights, Suite};
 
 // SAFETY: the frames come from the kernel's allocator, and `machine::new_root` makes the roots. Words are accessed
@@ -94,6 +94,6 @@ pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
         engine.cpu_online();
         suite.run(None, report);
         engine.cpu_offline(None);
-        PLATFORM.invalidate(Invalidate::All);
+        PLATFORM.invalidate(Invalidation::All);
     });
 }

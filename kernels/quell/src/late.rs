@@ -8,14 +8,14 @@ use crate::arch;
 use crate::cpu;
 use crate::sync::Lock;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use quell::Invalidate;
+use quell::Invalidation;
 
 /// The maximum number of broadcasts that a CPU keeps. A further one starts the oldest.
 const MOST: usize = 64;
 
 /// A CPU's broadcasts. Those from `first` on are each at their number modulo [`MOST`].
 struct DelayedRequests {
-    held: [Invalidate; MOST],
+    held: [Invalidation; MOST],
     first: usize,
     next: usize,
 }
@@ -23,7 +23,7 @@ struct DelayedRequests {
 static KEEPS: AtomicBool = AtomicBool::new(false);
 static KEPT: [Lock<DelayedRequests>; cpu::MAX] = [const {
     Lock::new(DelayedRequests {
-        held: [Invalidate::All; MOST],
+        held: [Invalidation::All; MOST],
         first: 0,
         next: 0,
     })
@@ -35,7 +35,7 @@ pub fn start() {
 }
 
 /// Starts a broadcast, now or when this CPU waits for it. Returns the number of instructions executed.
-pub fn broadcast(what: Invalidate) -> u64 {
+pub fn broadcast(what: Invalidation) -> u64 {
     if !KEEPS.load(Relaxed) {
         return arch::paging::broadcast(what);
     }

@@ -3,12 +3,13 @@
 use crate::{arch, audit, cpu, late, memory, watchdog};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging, TlbRules,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag, Tagging,
+    TlbRules,
 };
 use quell_arch::native;
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Level, Machine, MemoryMap};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 
 /// The machine of this kernel. It has no state: each CPU's state is in [`cpu::Cpu`], and the rest is in the hardware.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +41,7 @@ pub fn set_tag_bits(bits: u8) -> Result<(), &'static str> {
 }
 
 impl Broadcast for Kernel {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         watchdog::progress();
         cpu::this().counters.broadcasts.add(late::broadcast(what));
         note_flushed(what, true);
@@ -84,14 +85,14 @@ unsafe impl Hardware for Kernel {
         quell_arch::native::tlb::fence();
     }
 
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         let counters = &cpu::this().counters;
         match what {
-            Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => {
+            Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. } => {
                 counters.local_pages.add(range.strides());
             }
-            Invalidate::Tag(_) => counters.local_tags.add(1),
-            Invalidate::All | Invalidate::Everything => counters.local_all.add(1),
+            Invalidation::Tag(_) => counters.local_tags.add(1),
+            Invalidation::All | Invalidation::Everything => counters.local_all.add(1),
         }
         watchdog::progress();
         arch::paging::invalidate(what);
@@ -148,7 +149,7 @@ unsafe impl Hardware for Kernel {
     }
 }
 
-impl Clear for Kernel {
+impl PhysicalMemory for Kernel {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         // We don't save a user program's vector registers in this kernel.
         let strategy = if strategy.uses_vectors() {
@@ -162,11 +163,11 @@ impl Clear for Kernel {
 
 /// Passes fully flushed tags to the audit.
 #[inline]
-fn note_flushed(what: Invalidate, everywhere: bool) {
+fn note_flushed(what: Invalidation, everywhere: bool) {
     match what {
-        Invalidate::Range { .. } | Invalidate::Kernel { .. } => {}
-        Invalidate::Tag(tag) => audit::flushed(Some(tag), everywhere),
-        Invalidate::All | Invalidate::Everything => audit::flushed(None, everywhere),
+        Invalidation::Range { .. } | Invalidation::Kernel { .. } => {}
+        Invalidation::Tag(tag) => audit::flushed(Some(tag), everywhere),
+        Invalidation::All | Invalidation::Everything => audit::flushed(None, everywhere),
     }
 }
 

@@ -8,11 +8,11 @@ use crate::machine::Kernel;
 use crate::mistakes::{self, Mistake};
 use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, TlbRules,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag, TlbRules,
 };
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Level, Machine, MemoryMap};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 
 /// A machine that makes mistakes.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ unsafe impl Hardware for FaultyMachine {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         let mistake = match cpu::this().serving.load(Ordering::Relaxed) {
             true => Mistake::InvalidateOnRequest,
             false => Mistake::InvalidateHere,
@@ -73,7 +73,7 @@ unsafe impl Hardware for FaultyMachine {
 }
 
 impl Broadcast for FaultyMachine {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         if !mistakes::makes(Mistake::Broadcast) {
             self.0.start(what);
         }
@@ -85,7 +85,7 @@ impl Broadcast for FaultyMachine {
     }
 }
 
-impl Clear for FaultyMachine {
+impl PhysicalMemory for FaultyMachine {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         // SAFETY: we pass this on to the caller.
         unsafe { self.0.zero(extent, strategy) };

@@ -29,7 +29,10 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
         dirty: writable,
         ..Entry::ABSENT
     };
-    assert!(page >= layout::PROGRAM, "the program is above its start address");
+    assert!(
+        page >= layout::PROGRAM,
+        "the program is above its start address"
+    );
     // SAFETY: from this address on, the kernel's half is the program's, and we took the frame for it.
     unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
 }

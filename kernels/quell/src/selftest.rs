@@ -17,7 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bare::{ADDRESS, Outcome, check, marked, space};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use quell::{CpuId, CpuSet, Hardware, Invalidate, Tag};
+use quell::{CpuId, CpuSet, Hardware, Invalidation, Tag};
 use stale::{flush_works, global_pages, stale_shows, whole_ranges};
 
 /// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile. The watchdog must end the run.
@@ -33,7 +33,7 @@ pub fn lose_interrupt() -> bool {
         }
     });
     trap::set_on_shootdown(|| {
-        Kernel.invalidate(Invalidate::All);
+        Kernel.invalidate(Invalidation::All);
         if arch::cpu::index() == cpu::count() - 1 {
             SERVED.fetch_add(1, SeqCst);
         }

@@ -6,7 +6,7 @@ use crate::file::Time;
 use crate::flushes::Protocol;
 use crate::poll::WaitLoop;
 use crate::tlb::Tlb;
-use quell::{Frame, Invalidate, Tag};
+use quell::{Frame, Invalidation, Tag};
 use quell_vm::Call;
 
 /// A CPU's reason for being suspended.
@@ -50,7 +50,7 @@ pub struct Cpu {
     /// The end of this CPU's last store.
     pub stores_done: Time,
     /// Broadcast invalidations that this CPU sent and hasn't waited for.
-    pub broadcasts: Vec<Invalidate>,
+    pub broadcasts: Vec<Invalidation>,
     /// The completion of the last of them.
     pub broadcasts_done: Time,
     /// Whether this CPU has filled a page since its last wait for broadcasts.

@@ -23,7 +23,7 @@ use crate::context;
 use crate::file::{MachineFile, Parameter as P, Time};
 use crate::machine::Model;
 use quell::{
-    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, PageRange, PageSize, Scope, Word,
+    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidation, PageRange, PageSize, Scope, Word,
 };
 use quell_vm::{Change, Machine};
 use rustc_hash::FxHashMap;
@@ -368,13 +368,13 @@ impl Flushes {
         Broadcast::start(
             hw,
             match (tag_of(request.root), request.range) {
-                (Some(tag), Some(range)) => Invalidate::Range {
+                (Some(tag), Some(range)) => Invalidation::Range {
                     tag,
                     range,
                     scope: request.scope,
                 },
-                (Some(tag), None) => Invalidate::Tag(tag),
-                (None, _) => Invalidate::All,
+                (Some(tag), None) => Invalidation::Tag(tag),
+                (None, _) => Invalidation::All,
             },
         );
         Broadcast::complete(hw);
@@ -555,7 +555,7 @@ impl Flushes {
         }
         let Some(tag) = tag_of(request.root) else {
             // The CPU is about to load the root, and may keep its entries.
-            hw.invalidate(Invalidate::All);
+            hw.invalidate(Invalidation::All);
             return;
         };
         // Linux flushes only the pages if it is up to date but for this request. A lazy request that follows it is made
@@ -568,7 +568,7 @@ impl Flushes {
         };
         match request.range {
             Some(range) if alone => {
-                hw.invalidate(Invalidate::Range {
+                hw.invalidate(Invalidation::Range {
                     tag,
                     range,
                     scope: request.scope,
@@ -578,7 +578,7 @@ impl Flushes {
                 }
             }
             _ => {
-                hw.invalidate(Invalidate::Tag(tag));
+                hw.invalidate(Invalidation::Tag(tag));
                 cpu.see(request.root, now);
             }
         }

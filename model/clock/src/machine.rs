@@ -17,12 +17,12 @@ use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, TlbRules,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag, TlbRules,
 };
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::sim::fiber;
 use quell_vm::{Change, Entry, Event, Level, Machine, MemoryMap, Work};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -172,7 +172,7 @@ impl Core {
 }
 
 impl Broadcast for Model {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         context::shared(|core| core.broadcast(what));
     }
 
@@ -215,7 +215,7 @@ unsafe impl Hardware for Model {
         context::shared(Core::fence);
     }
 
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         context::shared(|core| core.invalidate(what));
     }
 
@@ -256,7 +256,7 @@ unsafe impl Hardware for Model {
     }
 }
 
-impl Clear for Model {
+impl PhysicalMemory for Model {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         let duration = context::shared(|core| {
             core.memory.zero(extent.first, extent.frames);

@@ -97,10 +97,10 @@ impl<'f> Setup<'f> {
 }
 
 /// Returns advice for a machine that the engine refuses.
-fn way_out(why: &quell::Unsupported) -> &'static str {
+fn way_out(why: &quell::EngineError) -> &'static str {
     match why {
-        quell::Unsupported::BroadcastOfPerCpuTags
-        | quell::Unsupported::GlobalTagsWithoutBroadcast => {
+        quell::EngineError::BroadcastOfPerCpuTags
+        | quell::EngineError::GlobalTagsWithoutBroadcast => {
             "change tlb.tags (\"none\" works with either) or broadcast.hardware in its file"
         }
         _ => "use fewer CPUs, or a machine with more tags",
@@ -112,7 +112,7 @@ fn way_out(why: &quell::Unsupported) -> &'static str {
 pub enum RunError {
     /// The engine doesn't support the machine with this number of CPUs.
     #[error("the engine refuses the machine: {why}; {way_out}", why = .0, way_out = way_out(.0))]
-    Unsupported(quell::Unsupported),
+    Unsupported(quell::EngineError),
     /// Every CPU waits, and no event that could wake one is under way (C7).
     #[error("C7: every CPU waits for ever: {0}")]
     Stuck(String),

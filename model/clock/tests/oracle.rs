@@ -2,13 +2,13 @@
 
 use crate::support::{Hooks, Toy, haswell, run};
 use quell::{
-    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag,
+    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidation, Page, PageRange, PageSize, Scope, Tag,
 };
 use quell_clock::{ModelUser, RunResult, Setup};
 use quell_vm::Call;
 use quell_vm::contract::Clause;
 use quell_vm::{Event, Level, Machine, User};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::Cell;
 
 const ADDRESS: u64 = 0x20_0000;
@@ -34,7 +34,7 @@ fn wait(user: &ModelUser<'_>, stage: u64) {
 
 /// Invalidates the page on both CPUs, as the engine would.
 fn flush(toy: &Toy<'_>) {
-    toy.model.invalidate(Invalidate::Range {
+    toy.model.invalidate(Invalidation::Range {
         tag: Tag(1),
         range: PageRange::base(PAGE, 1),
         scope: Scope::Leaf,
@@ -115,14 +115,14 @@ fn what_the_machine_does_not_allow_is_named() {
             .model
             .broadcasts()
             .expect("the interface")
-            .start(Invalidate::All)),
+            .start(Invalidation::All)),
         misuse("broadcast on a machine without broadcasts")
     );
     assert_eq!(
         what(&|toy| toy.model.interrupt(&CpuSet::from_iter([CpuId(7)]))),
         misuse("interrupt sent to CPU 7")
     );
-    let range = |start: u64, pages: u64| Invalidate::Range {
+    let range = |start: u64, pages: u64| Invalidation::Range {
         tag: Tag(1),
         range: PageRange {
             start: Page(start),
@@ -286,7 +286,7 @@ fn c6_a_freed_table_is_walked() {
                 toy.clear(toy.root, PAGE, PageSize::Large);
                 toy.model.note(Event::TableFreed { frame: table });
                 if forgets {
-                    toy.model.invalidate(Invalidate::Tag(Tag(1)));
+                    toy.model.invalidate(Invalidation::Tag(Tag(1)));
                 }
                 // The neighbour isn't in the TLB, but the walker knows the table.
                 user.read(ADDRESS + 4096);

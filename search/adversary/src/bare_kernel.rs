@@ -25,7 +25,7 @@ use quell::{
     Purpose, Scope, Word,
 };
 use quell_vm::machine::{Event, Machine};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};

@@ -4,11 +4,11 @@
 //! some. A kernel's port of the engine could make the same mistakes. So the engine itself needs no mistakes for this.
 
 use quell::{
-    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
+    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, PageRange,
     PageSize, Scope, Tag, TlbRules,
 };
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS, Work};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -108,23 +108,24 @@ impl<H> BrokenMachine<H> {
     }
 
     /// Returns the part of an invalidation that reaches the machine.
-    fn passed_on(&self, what: Invalidate) -> Option<Invalidate> {
+    fn passed_on(&self, what: Invalidation) -> Option<Invalidation> {
         match (self.mistake(), what) {
-            (Some(Boundary::AllStaysCached), Invalidate::All | Invalidate::Everything) => None,
-            (Some(Boundary::TablesFlushedAsLeaf), Invalidate::Range { tag, range, .. }) => {
+            (Some(Boundary::AllStaysCached), Invalidation::All | Invalidation::Everything) => None,
+            (Some(Boundary::TablesFlushedAsLeaf), Invalidation::Range { tag, range, .. }) => {
                 let scope = Scope::Leaf;
-                Some(Invalidate::Range { tag, range, scope })
+                Some(Invalidation::Range { tag, range, scope })
             }
-            (Some(Boundary::RangeLosesTail), Invalidate::Range { tag, range, scope })
+            (Some(Boundary::RangeLosesTail), Invalidation::Range { tag, range, scope })
                 if range.pages > range.stride.pages() =>
             {
                 let pages = range.pages - range.stride.pages();
                 let range = PageRange { pages, ..range };
-                Some(Invalidate::Range { tag, range, scope })
+                Some(Invalidation::Range { tag, range, scope })
             }
-            (Some(Boundary::BasePagesInLargeStrides), Invalidate::Range { tag, range, scope })
-                if range.stride == PageSize::Base =>
-            {
+            (
+                Some(Boundary::BasePagesInLargeStrides),
+                Invalidation::Range { tag, range, scope },
+            ) if range.stride == PageSize::Base => {
                 let stride = PageSize::Large;
                 let pages = range.pages.next_multiple_of(stride.pages());
                 let range = PageRange {
@@ -132,13 +133,13 @@ impl<H> BrokenMachine<H> {
                     stride,
                     ..range
                 };
-                Some(Invalidate::Range { tag, range, scope })
+                Some(Invalidation::Range { tag, range, scope })
             }
-            (Some(Boundary::LargePageAsBasePage), Invalidate::Range { tag, range, scope })
+            (Some(Boundary::LargePageAsBasePage), Invalidation::Range { tag, range, scope })
                 if range.stride == PageSize::Large =>
             {
                 let range = PageRange::base(range.start, 1);
-                Some(Invalidate::Range { tag, range, scope })
+                Some(Invalidation::Range { tag, range, scope })
             }
             _ => Some(what),
         }
@@ -184,7 +185,7 @@ unsafe impl<H: Hardware> Hardware for BrokenMachine<H> {
             self.machine.fence();
         }
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         if let Some(what) = self.passed_on(what) {
             self.machine.invalidate(what);
         }
@@ -230,7 +231,7 @@ unsafe impl<H: Hardware> Hardware for BrokenMachine<H> {
     }
 }
 
-impl<H: Clear> Clear for BrokenMachine<H> {
+impl<H: PhysicalMemory> PhysicalMemory for BrokenMachine<H> {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         // SAFETY: the caller promises the same.
         unsafe { self.machine.zero(extent, strategy) };
@@ -238,10 +239,10 @@ impl<H: Clear> Clear for BrokenMachine<H> {
 }
 
 impl<H: Hardware> Broadcast for BrokenMachine<H> {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         match (self.passed_on(what), self.machine.broadcasts()) {
-            (Some(Invalidate::Tag(tag)), _) if self.has(Boundary::WholeTagStaysLocal) => {
-                self.machine.invalidate(Invalidate::Tag(tag));
+            (Some(Invalidation::Tag(tag)), _) if self.has(Boundary::WholeTagStaysLocal) => {
+                self.machine.invalidate(Invalidation::Tag(tag));
             }
             (Some(what), Some(broadcasts)) => broadcasts.start(what),
             _ => {}

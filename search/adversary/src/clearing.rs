@@ -11,7 +11,9 @@
 use crate::context;
 use crate::mistake::Mistake;
 use quell::{Extent, Frame};
-use quell_zero::{Budget, Clear, ClearPolicy, Clearable, Clearer, Plan, Pool, Pooled, Strategy};
+use quell_zero::{
+    Budget, ClearPolicy, Clearer, OwnedMemory, PhysicalMemory, Plan, Pool, PooledMemory, Strategy,
+};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
@@ -40,7 +42,7 @@ impl Recorder {
     }
 }
 
-impl Clear for Recorder {
+impl PhysicalMemory for Recorder {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
         self.note(Some(extent));
     }
@@ -49,7 +51,7 @@ impl Clear for Recorder {
 struct OwnedFrame(u64);
 
 // SAFETY: no memory is behind any frame.
-unsafe impl Clearable for OwnedFrame {
+unsafe impl OwnedMemory for OwnedFrame {
     fn extent(&self) -> Extent {
         Extent {
             first: Frame(self.0),
@@ -58,7 +60,7 @@ unsafe impl Clearable for OwnedFrame {
     }
 }
 
-impl Pooled for OwnedFrame {
+impl PooledMemory for OwnedFrame {
     fn into_raw(self) -> u64 {
         self.0
     }

@@ -10,11 +10,11 @@ use crate::machine::buffer::Fill;
 use crate::op::Op;
 use crate::tables;
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, TlbRules, Word,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag, TlbRules, Word,
 };
 use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::sync::atomic::Ordering;
 
 /// The bytes of the kernel's half in a root table.
@@ -146,8 +146,8 @@ unsafe impl Hardware for Adversary {
         }
     }
 
-    fn invalidate(&self, what: Invalidate) {
-        if let (true, Invalidate::Range { tag, range, scope }) = (self.kind.pieces, what) {
+    fn invalidate(&self, what: Invalidation) {
+        if let (true, Invalidation::Range { tag, range, scope }) = (self.kind.pieces, what) {
             // The pieces are queued one by one and complete together, so the machine promises nothing before the last
             // one.
             for stride in 0..range.strides() {
@@ -241,7 +241,7 @@ unsafe impl Hardware for Adversary {
     }
 }
 
-impl Clear for Adversary {
+impl PhysicalMemory for Adversary {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let at_once = !point(Op::Content {
             frame: extent.first.0 as u32,
@@ -263,7 +263,7 @@ impl Clear for Adversary {
 }
 
 impl Broadcast for Adversary {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         point(Op::Broadcast);
         on_machine(|core, me| {
             core.say(me, || format!("{what:?}"));

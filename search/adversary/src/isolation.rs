@@ -4,7 +4,7 @@
 //! record is [`quell_arch::x86_64::isolation::UserHalves`]. The module [`machine`](crate::machine) contains the machine
 //! with these tags.
 
-use quell::{Invalidate, Tag};
+use quell::{Invalidation, Tag};
 use quell_arch::x86_64::isolation::UserHalves;
 
 /// The bit of CR3 that keeps the entries under the tag.
@@ -40,7 +40,7 @@ impl UserHalfState {
     }
 
     /// Records that the kernel's half was invalidated: the user's half of the same space needs a flush.
-    pub(crate) fn invalidated(&mut self, what: Invalidate) {
+    pub(crate) fn invalidated(&mut self, what: Invalidation) {
         self.note(|halves| halves.invalidated(what));
     }
 

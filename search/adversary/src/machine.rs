@@ -66,7 +66,7 @@ pub(crate) use saved::SavedMachine;
 
 use buffer::{BufferedOp, Fill, StoreBuffer, Target};
 use past::Past;
-use quell::{CpuId, Features, Invalidate};
+use quell::{CpuId, Features, Invalidation};
 use quell_vm::contract::{AbstractMachine, Clause, Violation};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -98,7 +98,7 @@ struct Cpu {
     /// The words that the CPU has read, to notice when one changes.
     watch: Watch,
     woken: bool,
-    broadcasts: Vec<(Invalidate, Moment)>,
+    broadcasts: Vec<(Invalidation, Moment)>,
     /// When the program began its present call; [`Moment::MAX`] if it didn't report that.
     call_began: Moment,
 }

@@ -40,7 +40,7 @@ use crate::tables::{
 };
 use held::{GLOBAL_TAG, OverwrittenEntry, Pointer, Tlb};
 use leaves::Path;
-use quell::{Break, Invalidate};
+use quell::{Break, Invalidation};
 use quell_arch::x86_64::isolation::user_tag;
 use quell_vm::machine::Level;
 use sides::TableStates;
@@ -488,7 +488,7 @@ impl Mmu {
     }
 
     /// Drops the entries that `what` covers and that couldn't be walked any more at `sent`.
-    pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
+    pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidation, sent: Moment) {
         let kind = (self.level_hints, self.broadcasts);
         self.tlbs[cpu].invalidate(what, sent, kind);
     }
@@ -499,7 +499,7 @@ impl Mmu {
         &self,
         cpu: usize,
         leaf: &Leaf,
-        (what, sent): (Invalidate, Moment),
+        (what, sent): (Invalidation, Moment),
     ) -> bool {
         let kind = (self.level_hints, self.broadcasts);
         self.tlbs[cpu].will_lose(leaf, (what, sent), kind)

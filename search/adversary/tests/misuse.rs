@@ -1,8 +1,8 @@
 //! The machine reports requests that it doesn't allow, whatever the contract requires.
 
 use quell::{
-    AddressSpace, Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize,
-    Purpose, Scope, Tag,
+    AddressSpace, Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidation, Page, PageRange,
+    PageSize, Purpose, Scope, Tag,
 };
 use quell_adversary::bare_kernel::{BareKernel, BareProgram, frame};
 use quell_adversary::machine::End;
@@ -59,13 +59,13 @@ macro_rules! says {
 
 #[test]
 fn what_the_machine_does_not_allow_is_named() {
-    fn range(start: u64, pages: u64, stride: PageSize) -> Invalidate {
+    fn range(start: u64, pages: u64, stride: PageSize) -> Invalidation {
         let range = PageRange {
             start: Page(start),
             pages,
             stride,
         };
-        Invalidate::Range {
+        Invalidation::Range {
             tag: Tag(1),
             range,
             scope: Scope::Leaf,
@@ -73,7 +73,7 @@ fn what_the_machine_does_not_allow_is_named() {
     }
     fn start(k: &BareKernel<'_>) {
         let broadcasts = k.hw.broadcasts();
-        broadcasts.expect("the interface").start(Invalidate::All);
+        broadcasts.expect("the interface").start(Invalidation::All);
     }
     fn complete(k: &BareKernel<'_>) {
         k.hw.broadcasts().expect("the interface").complete();
@@ -84,15 +84,15 @@ fn what_the_machine_does_not_allow_is_named() {
     says!("arm-asid8", |k| start(k), None);
     says!(
         "x86-pcid",
-        |k| k.hw.invalidate(Invalidate::Tag(Tag(3))),
+        |k| k.hw.invalidate(Invalidation::Tag(Tag(3))),
         Some("invalidates tag 3, which does not exist")
     );
     says!(
         "x86-pcid",
         |k| {
             load_root(k, Tag(1));
-            k.hw.invalidate(Invalidate::Tag(Tag(1)));
-            k.hw.invalidate(Invalidate::Tag(Tag(2)));
+            k.hw.invalidate(Invalidation::Tag(Tag(1)));
+            k.hw.invalidate(Invalidation::Tag(Tag(2)));
         },
         Some("invalidates tag 2 while tag 1 is loaded")
     );
@@ -224,7 +224,7 @@ fn an_entry_that_is_made_before_the_old_one_is_broken_is_named() {
             away(k);
             k.hw.broadcasts()
                 .expect("the interface")
-                .start(Invalidate::All);
+                .start(Invalidation::All);
             k.map(0, 0, frame(1), true);
             k.hw.fence();
         },

@@ -24,7 +24,7 @@ use crate::handler;
 use crate::life::{self, CpuStatus};
 use crate::tables::{FlatTable, PageTables};
 use crate::tlb::{CachedEntry, EntryTag, Tlb};
-use quell::{Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Tag, Tagging};
+use quell::{Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidation, Tag, Tagging};
 use quell_mutants::Mutant;
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -380,7 +380,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
 }
 
 impl<const STRESS: bool, T: PageTables> Broadcast for Threads<STRESS, T> {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         assert!(self.features.broadcast, "{WITHOUT_BROADCASTS}");
         for cpu in &self.cpus {
             cpu.broadcasts.fetch_add(1, Ordering::SeqCst);
@@ -440,7 +440,7 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     }
 
     #[inline]
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         self.stop_sometimes();
         self.speculate();
         let me = self.me();
@@ -453,7 +453,7 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
         self.stop_sometimes();
         self.speculate();
         if !keep || self.features.tagging == quell::Tagging::None {
-            me.tlb.invalidate(Invalidate::Tag(tag), None, T::SIZES);
+            me.tlb.invalidate(Invalidation::Tag(tag), None, T::SIZES);
         }
         me.tag.store(tag.0.into(), Ordering::Relaxed);
         me.root.store(root.0, Ordering::Relaxed);
@@ -467,7 +467,7 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
         me.tag.store(Tag::KERNEL.0.into(), Ordering::Relaxed);
         if STRESS {
             me.tlb
-                .invalidate(Invalidate::Tag(Tag::KERNEL), None, T::SIZES);
+                .invalidate(Invalidation::Tag(Tag::KERNEL), None, T::SIZES);
         }
     }
 

@@ -5,13 +5,13 @@
 //! with another line's entry.
 //!
 //! Entries of the kernel's half are global, or have the tag that was loaded when they were filled. They stay when that
-//! tag is unloaded. Two invalidations drop them: [`Invalidate::Everything`], and [`Invalidate::Kernel`], which spares
-//! those under other tags.
+//! tag is unloaded. Two invalidations drop them: [`Invalidation::Everything`], and [`Invalidation::Kernel`], which
+//! spares those under other tags.
 //!
 //! A line holds one page of any size that the tables have. An invalidation by address drops only the translation of the
 //! page that it names. For a range with a larger stride, that's the first page of each stride.
 
-use quell::{Invalidate, Page, PageSize, Tag};
+use quell::{Invalidation, Page, PageSize, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const LINES: usize = 256;
@@ -153,22 +153,22 @@ impl Tlb {
 
     /// Empties the lines that an invalidation covers, in a TLB of pages of these sizes.
     ///
-    /// Any CPU may call this. [`Invalidate::Kernel`] drops global entries and those under the tag `loaded`. If `loaded`
-    /// is `None`, it drops entries under all tags.
-    pub fn invalidate(&self, what: Invalidate, loaded: Option<Tag>, sizes: &[PageSize]) {
+    /// Any CPU may call this. [`Invalidation::Kernel`] drops global entries and those under the tag `loaded`. If
+    /// `loaded` is `None`, it drops entries under all tags.
+    pub fn invalidate(&self, what: Invalidation, loaded: Option<Tag>, sizes: &[PageSize]) {
         let tagged = |key: u64, tag: Tag| !key_is_global(key) && key_tag(key) == tag;
         let pages = |key: u64| key_size(key).pages();
         let covers = |key: u64| match what {
-            Invalidate::Range { tag, range, .. } => {
+            Invalidation::Range { tag, range, .. } => {
                 tagged(key, tag) && range.names(key_page(key), pages(key))
             }
-            Invalidate::Kernel { range, .. } => {
+            Invalidation::Kernel { range, .. } => {
                 let of_tag = loaded.is_none_or(|tag| tagged(key, tag));
                 (key_is_global(key) || of_tag) && range.names(key_page(key), pages(key))
             }
-            Invalidate::Tag(tag) => tagged(key, tag),
-            Invalidate::All => !key_is_global(key),
-            Invalidate::Everything => true,
+            Invalidation::Tag(tag) => tagged(key, tag),
+            Invalidation::All => !key_is_global(key),
+            Invalidation::Everything => true,
         };
         let empty = |line: &Line| {
             let held = line.key.load(Ordering::Relaxed);
@@ -181,7 +181,7 @@ impl Tlb {
         };
         match what {
             // For a few pages, hardware doesn't search either.
-            Invalidate::Range { tag, range, .. } if range.strides() < LINES as u64 => {
+            Invalidation::Range { tag, range, .. } if range.strides() < LINES as u64 => {
                 for page in range.each() {
                     for &size in sizes {
                         empty(&self.lines[EntryTag::Tag(tag).index(page.0, size)]);
@@ -215,7 +215,7 @@ mod tests {
         }
         let left_by = |start| {
             tlb.invalidate(
-                Invalidate::Range {
+                Invalidation::Range {
                     tag: Tag(1),
                     range: PageRange {
                         start: Page(start),
@@ -242,7 +242,7 @@ mod tests {
             tlb.fill(EntryTag::Tag(Tag(2)), page, cached);
         }
         tlb.invalidate(
-            Invalidate::Range {
+            Invalidation::Range {
                 tag: Tag(1),
                 range: PageRange::base(Page(1), 2),
                 scope: Scope::Leaf,
@@ -257,9 +257,9 @@ mod tests {
         };
         assert_eq!(left(Tag(1)), [true, false, false, true]);
         assert_eq!(left(Tag(2)), [true; 4]);
-        tlb.invalidate(Invalidate::Tag(Tag(2)), None, SIZES);
+        tlb.invalidate(Invalidation::Tag(Tag(2)), None, SIZES);
         assert_eq!(left(Tag(2)), [false; 4]);
-        tlb.invalidate(Invalidate::All, None, SIZES);
+        tlb.invalidate(Invalidation::All, None, SIZES);
         assert_eq!(left(Tag(1)), [false; 4]);
     }
 
@@ -268,7 +268,7 @@ mod tests {
         let tlb = Tlb::default();
         let cached = BASE;
         let unders = [EntryTag::All, EntryTag::Tag(Tag(1)), EntryTag::Tag(Tag(2))];
-        let kernel = Invalidate::Kernel {
+        let kernel = Invalidation::Kernel {
             range: PageRange::base(Page(7), 1),
             scope: Scope::Leaf,
         };
@@ -279,9 +279,12 @@ mod tests {
         };
         assert_eq!(left_by(kernel, Some(Tag(1))), [false, false, true]);
         assert_eq!(left_by(kernel, None), [false; 3]);
-        assert_eq!(left_by(Invalidate::All, None), [true, false, false]);
-        assert_eq!(left_by(Invalidate::Tag(Tag(1)), None), [true, false, true]);
-        assert_eq!(left_by(Invalidate::Everything, None), [false; 3]);
+        assert_eq!(left_by(Invalidation::All, None), [true, false, false]);
+        assert_eq!(
+            left_by(Invalidation::Tag(Tag(1)), None),
+            [true, false, true]
+        );
+        assert_eq!(left_by(Invalidation::Everything, None), [false; 3]);
     }
 
     #[test]
@@ -295,7 +298,7 @@ mod tests {
             tlb.fill(EntryTag::Tag(Tag(1)), 600, large);
             let found = |page| tlb.find(EntryTag::Tag(Tag(1)), page, SIZES);
             assert_eq!((found(1023), found(1024)), (Some(large), None));
-            let what = Invalidate::Range {
+            let what = Invalidation::Range {
                 tag: Tag(1),
                 range: PageRange::base(Page(start), 1),
                 scope: Scope::Leaf,

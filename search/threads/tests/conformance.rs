@@ -6,14 +6,14 @@
 
 use crate::turn;
 use quell::{
-    CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
+    CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidation, KernelEntries,
     LedgerEntry, Page, PerCpu, Policy, Tag, Tagging,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
 use quell_mutants::Mutant;
 use quell_threads::Threads;
 use quell_threads::tables::{FIRST_KERNEL_PAGE, GLOBAL, PAGES, PRESENT};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
 
@@ -97,7 +97,7 @@ unsafe impl Hardware for Kernel {
     fn fence(&self) {
         self.hw.fence();
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         self.hw.invalidate(what);
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
@@ -124,7 +124,7 @@ unsafe impl Hardware for Kernel {
     }
 }
 
-impl Clear for Kernel {
+impl PhysicalMemory for Kernel {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let frames = extent.first.0..extent.first.0 + extent.frames;
         frames

@@ -1,9 +1,9 @@
 //! Defines what a machine provides to the memory manager, beyond the engine's needs.
 //!
-//! [`Machine`] extends [`Hardware`] and [`Clear`] with physical memory: its location, the encoding of page-table
-//! entries, and the kernel's access to words of a table and bytes of a frame. Our kernel implements [`Machine`] with
-//! its direct map, and does nothing in [`Machine::charge`] and [`Machine::note`]. The machines in software charge
-//! virtual time there and inform their oracles.
+//! [`Machine`] extends [`Hardware`] and [`PhysicalMemory`] with physical memory: its location, the encoding of
+//! page-table entries, and the kernel's access to words of a table and bytes of a frame. Our kernel implements
+//! [`Machine`] with its direct map, and does nothing in [`Machine::charge`] and [`Machine::note`]. The machines in
+//! software charge virtual time there and inform their oracles.
 //!
 //! # Page tables
 //!
@@ -18,7 +18,7 @@
 pub use quell::Engine;
 use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, Scope, TlbRules};
 pub use quell::{Entry, Level, TABLE_WORDS};
-use quell_zero::Clear;
+use quell_zero::PhysicalMemory;
 
 /// The first page above the 128 TB of addresses that programs may map.
 pub const USER_END: Page = Page(1 << 35);
@@ -331,7 +331,7 @@ pub struct Change {
 /// Nothing else uses the memory of [`Machine::memory`] while the manager exists. All functions reach the same words and
 /// bytes of a frame. No function reaches memory outside that: for a frame elsewhere, or an offset outside the frame, it
 /// panics or does nothing. [`Machine::decode`] is the inverse of [`Machine::encode`].
-pub unsafe trait Machine: Hardware + Clear {
+pub unsafe trait Machine: Hardware + PhysicalMemory {
     /// Returns the memory that the manager owns. It must not change while the manager exists.
     fn memory(&self) -> MemoryMap;
 

@@ -10,7 +10,9 @@ use crate::machine::{Change, Event, LockUse, Machine, Path, Work};
 use crate::process::{Process, SpaceBatch, SpaceRef};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::{Batch, Break, Frame, FrameList, InPlace, Page, PageRange, PageSize, Purpose, Scope};
+use quell::{
+    Batch, Break, Frame, FrameArray, FrameList, Page, PageRange, PageSize, Purpose, Scope,
+};
 
 /// An object that waits for a flush.
 pub(crate) enum WaitingObject<M: Machine> {
@@ -57,7 +59,7 @@ type GatherBatch<'v, M> = SpaceBatch<'v, M, PendingObjects<WaitingObject<M>>>;
 
 /// Objects that wait for their flush: in place at first, then on the heap, up to `room` in all.
 pub(crate) struct PendingObjects<T> {
-    first: InPlace<T>,
+    first: FrameArray<T>,
     more: Vec<T>,
     count: usize,
     room: usize,
@@ -66,7 +68,7 @@ pub(crate) struct PendingObjects<T> {
 impl<T> PendingObjects<T> {
     fn new(room: usize) -> Self {
         PendingObjects {
-            first: InPlace::new(),
+            first: FrameArray::new(),
             more: Vec::new(),
             count: 0,
             room: room.max(1),

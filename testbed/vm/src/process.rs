@@ -8,7 +8,7 @@ use crate::vma::VmaTree;
 use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use quell::{AddressSpace, Batch, Frame, InPlace};
+use quell::{AddressSpace, Batch, Frame, FrameArray};
 
 /// A process. A batch that may still flush its space holds a reference to it, as does a mapping in a reverse map.
 pub(crate) struct Process<M: Machine> {
@@ -88,4 +88,4 @@ impl<M: Machine> Deref for SpaceRef<M> {
 }
 
 /// A batch of the engine over processes' spaces.
-pub(crate) type SpaceBatch<'v, M, L = InPlace<Frame>> = Batch<'v, SpaceRef<M>, L>;
+pub(crate) type SpaceBatch<'v, M, L = FrameArray<Frame>> = Batch<'v, SpaceRef<M>, L>;

@@ -21,7 +21,7 @@
 
 use super::tlb;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use quell::{Frame, Invalidate, Tag};
+use quell::{Frame, Invalidation, Tag};
 
 /// The bit that distinguishes a user's tag.
 const USER: u16 = 1 << 11;
@@ -47,14 +47,14 @@ pub const fn user_tag(tag: Tag) -> Tag {
 /// # Examples
 ///
 /// ```
-/// use quell::{Frame, Invalidate, Tag};
+/// use quell::{Frame, Invalidation, Tag};
 /// use quell_arch::x86_64::isolation::{UserHalves, user_tag};
 /// use quell_arch::x86_64::tlb::cr3;
 /// let (halves, root, tag) = (UserHalves::new(), Frame(42), Tag(3));
 /// // The first return to user mode flushes, the next one keeps the entries.
 /// assert_eq!(halves.cr3(root, tag), cr3(root, user_tag(tag), false));
 /// assert_eq!(halves.cr3(root, tag), cr3(root, user_tag(tag), true));
-/// halves.invalidated(Invalidate::Tag(tag)); // the kernel's half was
+/// halves.invalidated(Invalidation::Tag(tag)); // the kernel's half was
 /// assert_eq!(halves.cr3(root, tag), cr3(root, user_tag(tag), false));
 /// ```
 #[derive(Debug)]
@@ -105,11 +105,11 @@ impl UserHalves {
     ///
     /// Call it after each invalidation that the engine requests, with the same argument.
     #[inline]
-    pub fn invalidated(&self, what: Invalidate) {
+    pub fn invalidated(&self, what: Invalidation) {
         self.mark(match what {
-            Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => 1 << (tag.0 & 63),
+            Invalidation::Range { tag, .. } | Invalidation::Tag(tag) => 1 << (tag.0 & 63),
             // Every user's half maps the kernel's entry code.
-            Invalidate::All | Invalidate::Everything | Invalidate::Kernel { .. } => u64::MAX,
+            Invalidation::All | Invalidation::Everything | Invalidation::Kernel { .. } => u64::MAX,
         });
     }
 
@@ -197,12 +197,12 @@ mod tests {
             let page = dice.random_range(0..PAGES);
             let range = PageRange::base(Page(page), 1);
             let (what, changed) = match dice.random_range(0..5) {
-                0 => (Some(Invalidate::Tag(Tag(tag))), 0..PAGES),
-                1 => (Some(Invalidate::All), 0..PAGES),
+                0 => (Some(Invalidation::Tag(Tag(tag))), 0..PAGES),
+                1 => (Some(Invalidation::All), 0..PAGES),
                 2 => (None, 0..PAGES),
                 _ => {
                     let (tag, scope) = (Tag(tag), Scope::Leaf);
-                    let what = Invalidate::Range { tag, range, scope };
+                    let what = Invalidation::Range { tag, range, scope };
                     (Some(what), page..page + 1)
                 }
             };
@@ -233,12 +233,12 @@ mod tests {
         let kept = |tag| halves.cr3(Frame(1), Tag(tag)) & KEEP != 0;
         assert!(!kept(1) && !kept(2), "nothing is known of either at first");
         assert!(kept(1) && kept(2));
-        halves.invalidated(Invalidate::Tag(Tag(1)));
+        halves.invalidated(Invalidation::Tag(Tag(1)));
         halves.loaded(Tag(2), true);
         assert!(kept(2) && !kept(1) && kept(1));
         halves.loaded(Tag(2), false);
         assert!(kept(1) && !kept(2));
-        halves.invalidated(Invalidate::Everything);
+        halves.invalidated(Invalidation::Everything);
         assert!(!kept(1) && !kept(2));
     }
 

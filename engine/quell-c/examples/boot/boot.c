@@ -73,10 +73,10 @@ quell_u32 quell_hw_this_cpu(void) { return apic[0x20 / 4] >> 24; }
 void quell_hw_fence(void) { __asm__ volatile("mfence" ::: "memory"); }
 void quell_hw_relax(void) { __asm__ volatile("pause"); }
 
-void quell_hw_invalidate(const struct quell_invalidate *what)
+void quell_hw_invalidate(const struct quell_invalidation *what)
 {
     /* We have no global entries, so a load of CR3 drops everything. */
-    if (what->kind != QUELL_INVALIDATE_KIND_RANGE && what->kind != QUELL_INVALIDATE_KIND_KERNEL)
+    if (what->kind != QUELL_INVALIDATION_KIND_RANGE && what->kind != QUELL_INVALIDATION_KIND_KERNEL)
         return write_cr3(read_cr3());
 #if defined(WITHOUT_INVALIDATE)
     return;

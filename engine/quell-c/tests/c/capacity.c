@@ -51,10 +51,10 @@ int main(void)
     DONE(switch_to(&engine, HERE, NULL, &spaces[0]));
     finish(2);
     IS(invalidations, 2);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_RANGE);
     finish(3);
     IS(invalidations, 1);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_TAG);
     /* One space more than the batch has places for: it is reported all the same, and flushed. */
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
     DONE(quell_batch_changed(&batch, &spaces[1], range, QUELL_SCOPE_LEAF));
@@ -64,7 +64,7 @@ int main(void)
     invalidations = 0;
     DONE(quell_batch_finish(&batch, NULL));
     IS(invalidations, 1);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_TAG);
 #else
     REFUSED(quell_engine_new(&engine, &setup), INTERFACE);
     (void)spaces;

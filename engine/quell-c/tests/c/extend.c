@@ -77,7 +77,7 @@ int main(void)
     for (quell_u64 page = 2; page < 100; page++)
         DONE(changed(&space, page, 1, QUELL_SCOPE_LEAF));
     DONE(quell_batch_finish(&batch, NULL));
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_TAG);
     /* Before the first report there is no page to extend. */
     static struct quell_batch none;
     REFUSED(quell_batch_changed(&none, NULL, (struct quell_range){0, 1, QUELL_STRIDE_BASE}, QUELL_SCOPE_LEAF), NO_BATCH);

@@ -36,7 +36,7 @@ int main(void)
     IS(quell_is_online(&engine), 0);
     DONE(quell_cpu_online(&engine));
     IS(quell_is_online(&engine), 1);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_EVERYTHING);
 
     REFUSED(quell_kernel_space_new(&engine, &kernel, 9, 2), VALUE);
     REFUSED(quell_kernel_space_new(&engine, NULL, 9, 0), NULL);
@@ -54,15 +54,15 @@ int main(void)
 
     /* A few pages are invalidated page by page, also with their tables; many pages as a whole. */
     flush(&kernel, two, QUELL_SCOPE_LEAF);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_KERNEL);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_KERNEL);
     IS(invalidated.scope, QUELL_SCOPE_LEAF);
     IS(invalidated.range.start, two.start);
     IS(invalidated.range.pages, two.pages);
     flush(&kernel, two, QUELL_SCOPE_TABLES);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_KERNEL);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_KERNEL);
     IS(invalidated.scope, QUELL_SCOPE_TABLES);
     flush(&kernel, many, QUELL_SCOPE_LEAF);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_EVERYTHING);
 
     /* Entries with tags: a flush also drops those under tags that aren't loaded. */
     DONE(quell_space_new(&engine, &user, 1));
@@ -92,7 +92,7 @@ int main(void)
     flush(&user, many, QUELL_SCOPE_LEAF);
     IS(quell_has_deferred(&engine), 1);
     DONE(quell_flush_until(&engine, &stamp));
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_EVERYTHING);
     before = invalidations;
     DONE(quell_flush_until(&engine, &stamp));
     IS(invalidations, before);

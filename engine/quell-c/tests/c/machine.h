@@ -9,7 +9,7 @@
 
 static uint32_t this_cpu;
 static bool interrupts_on = true;
-static struct quell_invalidate invalidated, broadcast;
+static struct quell_invalidation invalidated, broadcast;
 static unsigned invalidations, broadcasts, completions, roots;
 static uint64_t root;
 static uint16_t root_tag;
@@ -17,8 +17,8 @@ static bool root_kept;
 
 uint32_t quell_hw_this_cpu(void) { return this_cpu; }
 void quell_hw_fence(void) {}
-void quell_hw_invalidate(const struct quell_invalidate *what) { invalidated = *what, invalidations++; }
-void quell_hw_broadcast_start(const struct quell_invalidate *what) { broadcast = *what, broadcasts++; }
+void quell_hw_invalidate(const struct quell_invalidation *what) { invalidated = *what, invalidations++; }
+void quell_hw_broadcast_start(const struct quell_invalidation *what) { broadcast = *what, broadcasts++; }
 void quell_hw_broadcast_complete(void) { completions++; }
 void quell_hw_load_root(uint64_t frame, uint16_t tag, bool keep) { root = frame, root_tag = tag, root_kept = keep, roots++; }
 void quell_hw_unload_root(void) { root = 0; }

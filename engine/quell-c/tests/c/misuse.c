@@ -459,7 +459,7 @@ static void order(void)
     interrupts_on = 1;
     DONE(quell_flush(&engine, &cpus[0], &space, NULL, 0));
     DONE(quell_flush_coalesced(&engine, &cpus[0], &space));
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_TAG);
     IS(quell_space_id(&other) != id, 1);
     IS(interrupts_on, 1);
 }
@@ -508,7 +508,7 @@ static void batches(void)
     DONE(quell_batch_finish(&batch, &count));
     IS(count, 1);
     IS(taken[0] == &frames[0], 1);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_RANGE);
     IS(invalidated.scope, QUELL_SCOPE_TABLES);
     IS(invalidated.tag, 1);
     IS(invalidated.range.start, 1024);
@@ -521,13 +521,13 @@ static void batches(void)
     before = invalidations;
     DONE(quell_flush(&engine, HERE, &space, &one, QUELL_SCOPE_LEAF));
     IS(invalidations, before + 1);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_RANGE);
     IS(invalidated.scope, QUELL_SCOPE_LEAF);
     IS(invalidated.range.start, one.start);
     IS(invalidated.range.pages, one.pages);
     DONE(quell_flush(&engine, HERE, &space, NULL, QUELL_SCOPE_LEAF));
     IS(invalidations, before + 2);
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_TAG);
     before = invalidations;
 
     /* The batch is full twice, with one flush each. It refuses the extra frame, which isn't lost, and returns all
@@ -544,7 +544,7 @@ static void batches(void)
         before = invalidations;
         DONE(quell_batch_finish(&batch, &count));
         IS(invalidations, before + 1);
-        IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+        IS(invalidated.kind, QUELL_INVALIDATION_KIND_TAG);
         IS(count, ROOM);
         for (int i = 1; i < ROOM; i++)
             IS(taken[i] == &frames[i], 1);
@@ -564,9 +564,9 @@ static void batches(void)
     REFUSED(quell_space_retire(&engine, &space), IN_BATCH);
     DONE(switch_to(&engine, HERE, &space, &space));
     DONE(quell_batch_finish(&batch, NULL));
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_TAG);
     DONE(quell_refresh(&engine, &space, one));
-    IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+    IS(invalidated.kind, QUELL_INVALIDATION_KIND_RANGE);
     IS(interrupts_on, 1);
 }
 

@@ -133,7 +133,7 @@ static void ranges(void)
             struct quell_range range = {.start = 4 * stride, .pages = 3 * stride, .stride = strides[i]};
             device_calls = 0;
             DONE(quell_flush(&engine, HERE, &space, &range, scopes[j]));
-            IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+            IS(invalidated.kind, QUELL_INVALIDATION_KIND_RANGE);
             IS(invalidated.range.start, range.start);
             IS(invalidated.range.pages, range.pages);
             IS(invalidated.range.stride, strides[i]);

@@ -251,9 +251,9 @@ impl<H> DeferredFlush<H> {
     }
 }
 
-pub struct Deferred(quell_stamp);
+pub struct DeferredFrames(quell_stamp);
 
-impl Deferred {
+impl DeferredFrames {
     pub fn stamp(&self) -> quell_stamp {
         self.0
     }
@@ -261,7 +261,7 @@ impl Deferred {
 
 pub enum Outcome {
     Flushed(()),
-    Deferred(Deferred),
+    Deferred(DeferredFrames),
 }
 
 pub struct Batch<S, F>(
@@ -354,7 +354,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         // SAFETY: eight bytes that were initialised.
         match unsafe { std::mem::transmute::<quell_stamp, u64>(stamp) } {
             0 => Outcome::Flushed(()),
-            _ => Outcome::Deferred(Deferred(stamp)),
+            _ => Outcome::Deferred(DeferredFrames(stamp)),
         }
     }
 }

@@ -5,13 +5,13 @@
 
 use crate::bench::{Bench, Rights};
 use engine::{
-    CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, KernelEntries, NoBroadcasts,
+    CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, KernelEntries, NoBroadcasts,
     Page, Tag, Tagging,
 };
-use quell_c::machine::{quell_cpu_set, quell_invalidate, quell_invalidate_kind};
+use quell_c::machine::{quell_cpu_set, quell_invalidation, quell_invalidation_kind};
 use quell_c::place::{quell_cpu, quell_engine};
 use quell_c::values::quell_scope;
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -74,10 +74,10 @@ impl Tlb {
     }
 
     /// Invalidates entries. If tags mean the same `everywhere`, an invalidation in the kernel's half covers all tags.
-    fn invalidate(&mut self, what: &quell_invalidate, everywhere: bool) {
+    fn invalidate(&mut self, what: &quell_invalidation, everywhere: bool) {
         let (tag, range) = (what.tag, what.range);
         match what.kind {
-            quell_invalidate_kind::Range => {
+            quell_invalidation_kind::Range => {
                 let end = range.start + range.pages;
                 let pages = range.start..end;
                 self.leaves
@@ -88,21 +88,21 @@ impl Tlb {
                         .retain(|(held, span), _| *held != tag || !spans.contains(span));
                 }
             }
-            quell_invalidate_kind::Tag => {
+            quell_invalidation_kind::Tag => {
                 self.leaves.retain(|(held, _), _| *held != tag);
                 self.tables.retain(|(held, _), _| *held != tag);
             }
-            quell_invalidate_kind::All => {
+            quell_invalidation_kind::All => {
                 self.leaves.retain(|(held, _), _| *held == GLOBAL_TAG);
                 self.tables.clear();
             }
-            quell_invalidate_kind::Kernel => {
+            quell_invalidation_kind::Kernel => {
                 let (loaded, pages) = (self.loaded(), range.start..range.start + range.pages);
                 self.leaves.retain(|(held, page), _| {
                     !(everywhere || [loaded, GLOBAL_TAG].contains(held)) || !pages.contains(page)
                 });
             }
-            quell_invalidate_kind::Everything => {
+            quell_invalidation_kind::Everything => {
                 self.leaves.clear();
                 self.tables.clear();
             }
@@ -115,7 +115,7 @@ struct Cpu {
     tlb: Mutex<Tlb>,
     interrupted: AtomicBool,
     masked: AtomicBool,
-    broadcasts: Mutex<Vec<quell_invalidate>>,
+    broadcasts: Mutex<Vec<quell_invalidation>>,
 }
 
 pub struct Kernel {
@@ -282,14 +282,14 @@ impl Kernel {
     }
 
     /// Invalidates entries in a TLB of this machine, with the machine's mistake.
-    fn forget(&self, tlb: &mut Tlb, what: &quell_invalidate) {
+    fn forget(&self, tlb: &mut Tlb, what: &quell_invalidation) {
         let mut what = *what;
         match (self.wrong, what.kind) {
             (Mistake::LeafOnly, _) => what.scope = quell_scope::Leaf,
-            (Mistake::KeepsGlobal, quell_invalidate_kind::Everything) => {
-                what.kind = quell_invalidate_kind::All;
+            (Mistake::KeepsGlobal, quell_invalidation_kind::Everything) => {
+                what.kind = quell_invalidation_kind::All;
             }
-            (Mistake::KeepsKernel, quell_invalidate_kind::Kernel) => return,
+            (Mistake::KeepsKernel, quell_invalidation_kind::Kernel) => return,
             _ => {}
         }
         tlb.invalidate(&what, self.tags_are_everybodys());
@@ -312,12 +312,12 @@ extern "C" fn quell_hw_fence() {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn quell_hw_invalidate(what: &quell_invalidate) {
+extern "C" fn quell_hw_invalidate(what: &quell_invalidation) {
     here().forget(&mut here().me().tlb.lock().unwrap(), what);
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn quell_hw_broadcast_start(what: &quell_invalidate) {
+extern "C" fn quell_hw_broadcast_start(what: &quell_invalidation) {
     here().me().broadcasts.lock().unwrap().push(*what);
 }
 
@@ -411,7 +411,7 @@ unsafe impl Hardware for Kernel {
     fn fence(&self) {
         quell_hw_fence();
     }
-    fn invalidate(&self, _what: Invalidate) {
+    fn invalidate(&self, _what: Invalidation) {
         unreachable!("the engine is on the C functions")
     }
     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
@@ -434,7 +434,7 @@ unsafe impl Hardware for Kernel {
     }
 }
 
-impl Clear for Kernel {
+impl PhysicalMemory for Kernel {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         for frame in 0..extent.frames {
             for word in self.frame(extent.first.0 + frame) {

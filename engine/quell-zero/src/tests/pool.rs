@@ -2,7 +2,8 @@
 
 use super::{Recorder, extent};
 use crate::{
-    Budget, ClearPolicy, Clearable, Clearer, FillResult, Pool, Pooled, StopReason, ZeroedFrame,
+    Budget, ClearPolicy, Clearer, FillResult, OwnedMemory, Pool, PooledMemory, StopReason,
+    ZeroedFrame,
 };
 use quell::Extent;
 use quell::PAGE_BYTES;
@@ -14,7 +15,7 @@ use std::vec::Vec;
 struct OwnedFrame(u64);
 
 // SAFETY: no memory is behind any frame.
-unsafe impl Clearable for OwnedFrame {
+unsafe impl OwnedMemory for OwnedFrame {
     fn extent(&self) -> Extent {
         extent(self.0, 1)
     }
@@ -24,12 +25,12 @@ unsafe impl Clearable for OwnedFrame {
 pub(super) struct Run(pub(super) Extent);
 
 // SAFETY: no memory is behind any frame.
-unsafe impl Clearable for Run {
+unsafe impl OwnedMemory for Run {
     fn extent(&self) -> Extent {
         self.0
     }
 }
-impl Pooled for OwnedFrame {
+impl PooledMemory for OwnedFrame {
     fn into_raw(self) -> u64 {
         self.0
     }
@@ -39,7 +40,7 @@ impl Pooled for OwnedFrame {
 }
 
 /// Frames of a pool of pairs: each value owns two frames.
-impl Pooled for Run {
+impl PooledMemory for Run {
     fn into_raw(self) -> u64 {
         self.0.first.0
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
     AddressSpace, Batch, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame,
-    Hardware, InPlace, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu,
-    PlaceOf, Policy, Purpose, Scope, Tag, Tagging,
+    FrameArray, Hardware, Invalidation, KernelEntries, LedgerEntry, Outcome, Page, PageRange,
+    PerCpu, PerCpuAddress, Policy, Purpose, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub struct Machine {
     pub pending: [Cell<bool>; 2],
     pub interrupts: Cell<usize>,
     pub limit: Cell<usize>,
-    pub invalidated: RefCell<Vec<(u16, Invalidate)>>,
+    pub invalidated: RefCell<Vec<(u16, Invalidation)>>,
     /// An NMI handler, called in the middle of the next invalidation.
     pub nmi: RefCell<Option<fn(E)>>,
     pub kept: RefCell<Vec<bool>>,
@@ -90,11 +90,11 @@ pub enum Breach {
 
 /// The broadcasts, with `None` for each wait for completion.
 #[derive(Default)]
-pub struct Broadcasts(pub RefCell<Vec<Option<Invalidate>>>);
+pub struct Broadcasts(pub RefCell<Vec<Option<Invalidation>>>);
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Sync for Broadcasts {}
 impl Broadcast for Broadcasts {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         self.0.borrow_mut().push(Some(what));
     }
     fn complete(&self) {
@@ -137,7 +137,7 @@ unsafe impl Hardware for Machine {
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         if let Some(nmi) = self.nmi.take() {
             nmi(self.engine.get().expect("an engine"));
         }
@@ -182,8 +182,8 @@ unsafe impl Hardware for Machine {
     fn synchronize_text(&self) {
         self.synchronized.borrow_mut().push(self.me.get());
     }
-    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
-        Some(self.places.borrow().get(cpu.index())?.place())
+    fn per_cpu(&self, cpu: CpuId) -> Option<PerCpuAddress<Self>> {
+        Some(self.places.borrow().get(cpu.index())?.address())
     }
     fn flush_on_reentry(&self, target: CpuId) -> bool {
         target == CpuId(1) && self.preempted.get()
@@ -281,7 +281,7 @@ impl Machine {
     }
 
     /// Returns whether a CPU has made such an invalidation since the record was cleared.
-    pub fn flushed(&self, cpu: u16, such: fn(&Invalidate) -> bool) -> bool {
+    pub fn flushed(&self, cpu: u16, such: fn(&Invalidation) -> bool) -> bool {
         let invalidated = self.invalidated.borrow();
         invalidated
             .iter()
@@ -403,10 +403,10 @@ pub fn defer(engine: E, space: S, page: u64) -> DeferredFlush<Machine> {
 }
 
 /// A batch with a place for one space: a second space has none.
-pub type Small = Batch<'static, S, InPlace<Frame>, 1>;
+pub type SmallBatch = Batch<'static, S, FrameArray<Frame>, 1>;
 
-pub fn small(engine: E, purpose: Purpose) -> Small {
-    engine.batch_of_spaces(purpose, InPlace::new())
+pub fn small(engine: E, purpose: Purpose) -> SmallBatch {
+    engine.batch_of_spaces(purpose, FrameArray::new())
 }
 
 /// Makes CPU 1 take its interrupt.

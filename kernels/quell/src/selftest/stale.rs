@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use quell::{Broadcast, CpuId, CpuSet, Entry, Hardware, Invalidate, Page, PageRange, Scope, Tag};
+use quell::{Broadcast, CpuId, CpuSet, Entry, Hardware, Invalidation, Page, PageRange, Scope, Tag};
 
 /// The invalidation of the page after we've mapped it elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,9 +22,9 @@ enum Flush {
 
 static FLUSHED: AtomicU64 = AtomicU64::new(0);
 
-fn page() -> Invalidate {
+fn page() -> Invalidation {
     let range = PageRange::base(Page::containing(ADDRESS), 1);
-    Invalidate::Range {
+    Invalidation::Range {
         tag: Tag(1),
         range,
         scope: Scope::Leaf,
@@ -177,7 +177,7 @@ pub fn whole_ranges() -> Outcome {
         tables::set(root, page, Some(leaf(marked(NEW), true)));
     }
     Kernel.fence();
-    Kernel.invalidate(Invalidate::Range {
+    Kernel.invalidate(Invalidation::Range {
         tag: Tag(1),
         range: PageRange::base(first, pages.len() as u64),
         scope: Scope::Leaf,
@@ -203,7 +203,7 @@ pub fn whole_ranges() -> Outcome {
         Kernel.fence();
     };
     let flush = || {
-        Kernel.invalidate(Invalidate::Kernel {
+        Kernel.invalidate(Invalidation::Kernel {
             range: PageRange::base(pages[0], pages.len() as u64),
             scope: Scope::Leaf,
         });

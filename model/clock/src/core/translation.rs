@@ -2,15 +2,15 @@
 
 use super::Core;
 use crate::trace::Mark;
-use quell::{Invalidate, Scope, Tag};
+use quell::{Invalidation, Scope, Tag};
 
 impl Core {
     /// Drops the translations that `what` covers from a CPU's caches.
-    fn apply(&mut self, cpu: usize, what: Invalidate) {
+    fn apply(&mut self, cpu: usize, what: Invalidation) {
         let architecture = self.costs.architecture;
         let tlb = &mut self.cpus[cpu].tlb;
         match what {
-            Invalidate::Range { tag, range, scope } => {
+            Invalidation::Range { tag, range, scope } => {
                 // The level hint selects the leaf entries to drop.
                 let hint = architecture.hints_level() && scope == Scope::Leaf;
                 tlb.drop_range(tag, range, scope, hint);
@@ -18,18 +18,18 @@ impl Core {
                     tlb.drop_walker(tag);
                 }
             }
-            Invalidate::Tag(tag) => tlb.drop_tag(tag),
-            Invalidate::All | Invalidate::Everything => tlb.drop_all(),
+            Invalidation::Tag(tag) => tlb.drop_tag(tag),
+            Invalidation::All | Invalidation::Everything => tlb.drop_all(),
             // We don't model the kernel's own entries.
-            Invalidate::Kernel { .. } => {}
+            Invalidation::Kernel { .. } => {}
         }
     }
 
-    pub fn invalidate(&mut self, what: Invalidate) {
+    pub fn invalidate(&mut self, what: Invalidation) {
         self.check_range(what);
         let start = self.cpu().now;
         let (cost, mark) = match what {
-            Invalidate::Range { range, scope, .. } | Invalidate::Kernel { range, scope } => {
+            Invalidation::Range { range, scope, .. } | Invalidation::Kernel { range, scope } => {
                 let pages = range.strides();
                 self.cpu().counts.invalidated_pages += pages;
                 let tables = scope == Scope::Tables;
@@ -38,11 +38,11 @@ impl Core {
                     Mark::Pages(pages, tables),
                 )
             }
-            Invalidate::Tag(tag) => {
+            Invalidation::Tag(tag) => {
                 self.cpu().counts.invalidated_tags += 1;
                 (self.costs.invalidate_tag, Mark::Tag(tag.0))
             }
-            Invalidate::All | Invalidate::Everything => {
+            Invalidation::All | Invalidation::Everything => {
                 self.cpu().counts.invalidated_all += 1;
                 (self.costs.invalidate_all, Mark::All)
             }
@@ -65,8 +65,8 @@ impl Core {
     }
 
     /// Checks that a range has whole strides, at least one, and begins at a multiple of its stride.
-    fn check_range(&mut self, what: Invalidate) {
-        let (Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. }) = what else {
+    fn check_range(&mut self, what: Invalidation) {
+        let (Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. }) = what else {
             return;
         };
         let (start, pages, stride) = (range.start.0, range.pages, range.stride.pages());
@@ -77,11 +77,13 @@ impl Core {
         }
     }
 
-    pub fn broadcast(&mut self, what: Invalidate) {
+    pub fn broadcast(&mut self, what: Invalidation) {
         self.check_broadcast();
         self.check_range(what);
         let operations = match what {
-            Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => range.strides(),
+            Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. } => {
+                range.strides()
+            }
             _ => 1,
         };
         let others = self.cpus.len() as u64 - 1;

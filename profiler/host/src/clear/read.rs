@@ -19,7 +19,7 @@ const SIZES: &[u64] = &[4 << 10, 64 << 10, 2 << 20];
 
 /// The medians of one way at one length, in nanoseconds.
 #[derive(Serialize, Clone, Debug)]
-pub struct ClearThenRead {
+pub struct ClearReadTimes {
     /// The length of the extent.
     pub bytes: u64,
     /// `stores`, `planned` or `bypassing`.
@@ -38,7 +38,7 @@ pub fn measure(
     plan: &Plan,
     time: Duration,
     progress: &Progress,
-) -> Vec<ClearThenRead> {
+) -> Vec<ClearReadTimes> {
     let planned = ClearPolicy::preemptible(*plan);
     let stores = ClearPolicy::preemptible(Plan::uniform(Strategy::Stores));
     // In the order of the table, with the reference first.
@@ -81,7 +81,7 @@ pub fn measure(
         .flat_map(|&b| ways.iter().map(move |w| (b, w.0)));
     cells
         .zip(&mut samples)
-        .map(|((bytes, way), (clear, read, total))| ClearThenRead {
+        .map(|((bytes, way), (clear, read, total))| ClearReadTimes {
             bytes,
             way,
             clear_ns: median(clear).unwrap_or(0.0),

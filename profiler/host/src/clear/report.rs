@@ -1,7 +1,7 @@
 //! Formats the measurements as JSON and tables, and judges them against the targets.
 
 use super::fault::DemandFault;
-use super::read::ClearThenRead;
+use super::read::ClearReadTimes;
 use quell_zero::{Plan, Temperature};
 use serde::Serialize;
 
@@ -118,7 +118,7 @@ pub struct Report {
     /// The same on all CPUs at once, if there is more than one.
     pub all_cores: Option<AllCores>,
     /// Clearing an extent and reading the neighbourhood of the fault.
-    pub clear_then_read: Vec<ClearThenRead>,
+    pub clear_then_read: Vec<ClearReadTimes>,
     /// The running kernel's own demand faults.
     pub demand_fault: Vec<DemandFault>,
     /// The targets.
@@ -238,7 +238,7 @@ mod tests {
                 .map(|(&bytes, gbps)| row(bytes, name, gbps))
                 .collect()
         };
-        let read = |way, total_ns| ClearThenRead {
+        let read = |way, total_ns| ClearReadTimes {
             bytes: 2 << 20,
             way,
             clear_ns: total_ns - 1.0,

@@ -146,14 +146,14 @@ impl Case {
 
     /// Returns the measured time of `row` as if its core had been as free as that of `one_page`, the row that fixed its
     /// page's price. Fails with a reason if that isn't known.
-    fn measured(row: &Row, one_page: &Row) -> Result<Measured, String> {
+    fn measured(row: &Row, one_page: &Row) -> Result<MeasuredTime, String> {
         let too_few = |row: &Row| format!("too few samples of {}", row.key);
         let quiet = row.quiet.ok_or_else(|| too_few(row))?;
         let fixed = one_page.quiet.ok_or_else(|| too_few(one_page))?;
         let of_row = quiet.noise.ok_or_else(|| too_few(row))?;
         let noise = of_row.max(fixed.noise.ok_or_else(|| too_few(one_page))?);
         if quiet.own_core && fixed.own_core {
-            return Ok(Measured {
+            return Ok(MeasuredTime {
                 ns: quiet.median,
                 slowdown: None,
                 noise,
@@ -165,7 +165,7 @@ impl Case {
                 row.key, one_page.key
             )
         })?;
-        Ok(Measured {
+        Ok(MeasuredTime {
             ns: quiet.median / shared.factor,
             slowdown: Some(shared.factor),
             noise: noise.max(of_row + shared.noise),
@@ -219,7 +219,7 @@ impl Case {
 
 /// A row's time as a core without neighbours would take it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Measured {
+struct MeasuredTime {
     ns: f64,
     /// The factor that was taken out, if the core was shared.
     slowdown: Option<f64>,
@@ -227,7 +227,7 @@ struct Measured {
     noise: f64,
 }
 
-impl Measured {
+impl MeasuredTime {
     /// Returns whether the prediction is within the tolerance, or `None` if the noise leaves that open.
     ///
     /// Whatever disturbs a row makes it slower. So a noisy row that took longer than predicted isn't a miss.

@@ -42,7 +42,7 @@ use crate::memory::page_size;
 use crate::processor::Processor;
 use bench::ALL;
 use lab::{Lab, Stop};
-use report::{Benchmark, Comparison, Host, MachineFileWritten, Report, Shootdown, Units};
+use report::{Benchmark, Comparison, Host, MachineFileOutcome, Report, Shootdown, Units};
 
 /// The measurements, their directory, and the files to keep.
 #[derive(Clone, Debug)]
@@ -126,8 +126,8 @@ impl Options {
         units: &Units,
         shootdown: &Shootdown,
         benchmarks: &[Benchmark],
-    ) -> (Option<MachineFileWritten>, Vec<Comparison>) {
-        let refused = |note: String| MachineFileWritten {
+    ) -> (Option<MachineFileOutcome>, Vec<Comparison>) {
+        let refused = |note: String| MachineFileOutcome {
             path: None,
             note: Some(note),
         };
@@ -148,7 +148,7 @@ impl Options {
             return (Some(refused(note)), predictions);
         }
         let written = match std::fs::write(&self.machine_file, &made.text) {
-            Ok(()) => MachineFileWritten {
+            Ok(()) => MachineFileOutcome {
                 path: Some(self.machine_file.display().to_string()),
                 note: made.note,
             },

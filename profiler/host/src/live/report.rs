@@ -24,7 +24,7 @@ pub struct Report {
     /// The costs of single steps, from which the machine file is also made.
     pub units: Units,
     /// The machine file for the model; `null` if none could be made or none was wanted.
-    pub machine_file: Option<MachineFileWritten>,
+    pub machine_file: Option<MachineFileOutcome>,
     /// The model's predictions with it, for other rows.
     pub predictions: Vec<Comparison>,
     /// The share of samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
@@ -39,7 +39,7 @@ pub struct Report {
 
 /// The fate of the machine file.
 #[derive(Debug, Serialize)]
-pub struct MachineFileWritten {
+pub struct MachineFileOutcome {
     /// The path where it was written; `null` if it wasn't.
     pub path: Option<String>,
     /// The reason why it wasn't written, or a caution about it.

@@ -30,7 +30,7 @@ pub struct Kernel {
 #[error(
     "unknown which mechanisms Linux has on {0}; name those of this kernel with --kernel POLICY"
 )]
-pub struct KernelUnknown(String);
+pub struct UnknownKernel(String);
 
 /// The parts of S4 that no kernel has merged.
 const NOT_MERGED: &str = ",asynchronous=no,inline=no";
@@ -51,12 +51,12 @@ impl Kernel {
     ///
     /// # Errors
     /// If the table above doesn't have the architecture.
-    pub fn linux(release: &str, architecture: &str, tags: bool) -> Result<Kernel, KernelUnknown> {
+    pub fn linux(release: &str, architecture: &str, tags: bool) -> Result<Kernel, UnknownKernel> {
         let version = version(release);
         let arm = match architecture {
             "aarch64" => true,
             "x86_64" => false,
-            _ => return Err(KernelUnknown(architecture.into())),
+            _ => return Err(UnknownKernel(architecture.into())),
         };
         let mut terms = Vec::new();
         let (batch_since, tags_since) = if arm {
@@ -106,7 +106,7 @@ impl Kernel {
     ///
     /// # Errors
     /// If the table doesn't have Linux on this architecture.
-    pub fn running() -> Result<Kernel, KernelUnknown> {
+    pub fn running() -> Result<Kernel, UnknownKernel> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let arm = std::env::consts::ARCH == "aarch64";
         let tags = arm || Processor::of_this_host().has("pcid");

@@ -157,7 +157,7 @@ impl Replay {
 
 /// The reason why there is no prediction.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum NoReplay {
+pub enum ReplayError {
     /// A run didn't end.
     #[error("the replay does not run on the machine in software: {0}")]
     Failed(String),
@@ -174,10 +174,10 @@ pub fn replay(
     machine: &MachineFile,
     kernel: &Kernel,
     recording: &Recording,
-) -> Result<Replay, NoReplay> {
+) -> Result<Replay, ReplayError> {
     let recorded = recording.sent.count();
     if recorded == 0 {
-        return Err(NoReplay::Nothing);
+        return Err(ReplayError::Nothing);
     }
     let grid = Grid::new(machine, recording.price, recording.fault_ns);
     let now = Arrangement {
@@ -262,10 +262,10 @@ struct Arrangement {
     cpus: usize,
 }
 
-fn outcome<'r>(results: &'r Results, job: &Job) -> Result<&'r Outcome, NoReplay> {
+fn outcome<'r>(results: &'r Results, job: &Job) -> Result<&'r Outcome, ReplayError> {
     results
         .get(job)
-        .map_err(|why| NoReplay::Failed(why.to_owned()))
+        .map_err(|why| ReplayError::Failed(why.to_owned()))
 }
 
 /// Returns the share that is saved from one figure to another.
@@ -381,7 +381,7 @@ impl Grid {
         arranged: Arrangement,
         sent: RecordedCount,
         results: &Results,
-    ) -> Result<(f64, f64), NoReplay> {
+    ) -> Result<(f64, f64), ReplayError> {
         let mut noise = (0.0_f64, 0.0_f64);
         for price in 0..self.machines.len() {
             let mut seen: (Option<Range>, Option<Range>) = (None, None);
@@ -405,7 +405,7 @@ impl Grid {
         to: Arrangement,
         sent: RecordedCount,
         results: &Results,
-    ) -> Result<Change, NoReplay> {
+    ) -> Result<Change, ReplayError> {
         let (mut interrupts, mut time, mut stolen) = (None, None, None);
         for (before, after) in self.jobs(from).zip(self.jobs(to)) {
             let (before, after) = (outcome(results, &before)?, outcome(results, &after)?);
@@ -453,7 +453,7 @@ impl Grid {
         arranged: Arrangement,
         noise: f64,
         results: &Results,
-    ) -> Result<Option<&'static str>, NoReplay> {
+    ) -> Result<Option<&'static str>, ReplayError> {
         let before = outcome(results, &self.job(arranged, 0, 1))?.window_nanoseconds;
         let mut best = (noise, None);
         for (part, job) in self.halved(arranged) {

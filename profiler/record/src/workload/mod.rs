@@ -36,7 +36,7 @@ use crate::stack::Stacks;
 
 /// The reason why a recording can't become a workload.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum NoWorkload {
+pub enum WorkloadError {
     /// No process made a call that becomes a statement.
     #[error(
         "the recording has no madvise, munmap, mprotect or mremap calls{}; record syscalls:sys_enter_* and syscalls:sys_exit_* of \
@@ -181,7 +181,7 @@ impl Calls {
     ///
     /// # Errors
     /// If no process made a call that becomes a statement.
-    pub fn busiest(&self, only: Option<&str>) -> Result<Process, NoWorkload> {
+    pub fn busiest(&self, only: Option<&str>) -> Result<Process, WorkloadError> {
         let (queued, lost) = (self.queued, self.lost);
         let mut all = Vec::from_iter(self.processes.values().cloned());
         let threads = all.iter_mut().flat_map(|of| of.threads.values_mut());
@@ -190,7 +190,7 @@ impl Calls {
         all.retain(|of| only.is_none_or(|only| of.name == only) && of.calls() > 0);
         all.sort_by_key(|of| Reverse((of.sent, of.calls())));
         let Some(first) = all.first() else {
-            return Err(NoWorkload::NoCalls(only.map(str::to_owned)));
+            return Err(WorkloadError::NoCalls(only.map(str::to_owned)));
         };
         let (name, most) = (first.name.clone(), first.calls());
         // A server with several similar processes is replayed as several processes.

@@ -3,11 +3,11 @@
 //! A batch overflows if it has room for one space and gets changes of two.
 
 use super::{BareKernel, Space};
-use quell::{Batch, Frame, InPlace, Page, PageRange, Purpose, Scope, Word};
+use quell::{Batch, Frame, FrameArray, Page, PageRange, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
-type OneSpaceBatch<'k> = Batch<'k, &'k Space, InPlace<Frame>, 1>;
+type OneSpaceBatch<'k> = Batch<'k, &'k Space, FrameArray<Frame>, 1>;
 
 /// The signals of CPUs that use one batch.
 const LENT: usize = 0;
@@ -16,7 +16,7 @@ const RETURNED: usize = 1;
 impl<'m> BareKernel<'m> {
     /// Begins a batch of reclaim whose only place belongs to `first`.
     fn crowded<'k>(&'k self, first: usize) -> OneSpaceBatch<'k> {
-        let mut batch = (self.engine).batch_of_spaces(Purpose::Reclaim, InPlace::new());
+        let mut batch = (self.engine).batch_of_spaces(Purpose::Reclaim, FrameArray::new());
         let elsewhere = PageRange::base(Page(99), 1);
         batch.changed(&self.spaces[first], elsewhere, Scope::Leaf);
         batch

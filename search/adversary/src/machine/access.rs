@@ -7,7 +7,7 @@ use crate::mmu::Leaf;
 use crate::op::AccessKind;
 use crate::oracle::{Moment, UsedTranslation};
 use crate::tables;
-use quell::{CpuId, Frame, Invalidate, Page};
+use quell::{CpuId, Frame, Invalidation, Page};
 use quell_vm::contract::{Clause, Violation};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
 
 impl Core {
-    pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
+    pub(crate) fn invalidate(&mut self, me: usize, what: Invalidation, at_once: bool) {
         self.check_invalidation(me, what);
         self.leave_user_half(me);
         self.check_own_tag(me, what);
@@ -43,10 +43,10 @@ impl Core {
     pub(crate) fn flush_on_reentry(&mut self, cpu: usize) {
         self.drain_all(cpu);
         self.mmu.barrier(self.now);
-        self.mmu.invalidate(cpu, Invalidate::Everything, self.now);
+        self.mmu.invalidate(cpu, Invalidation::Everything, self.now);
     }
 
-    pub(crate) fn broadcast(&mut self, me: usize, what: Invalidate) {
+    pub(crate) fn broadcast(&mut self, me: usize, what: Invalidation) {
         self.check_broadcast(me);
         self.check_invalidation(me, what);
         let now = self.now;

@@ -7,7 +7,7 @@
 use crate::action::BUFFER;
 use crate::cell::{AdversaryWord, FRAME_WORDS};
 use crate::oracle::{Moment, UsedTranslation};
-use quell::{Frame, Invalidate};
+use quell::{Frame, Invalidation};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(super) enum Target {
     Content { used: UsedTranslation, word: usize },
     /// An invalidation that this CPU has issued. It affects everything that this CPU does later, but a store reaches
     /// others after it only if something orders the store.
-    Invalidation { what: Invalidate, sent: Moment },
+    Invalidation { what: Invalidation, sent: Moment },
 }
 
 impl Target {

@@ -6,14 +6,14 @@
 
 use super::Core;
 use crate::mmu::EntryConflict;
-use quell::{CpuId, CpuSet, Frame, Invalidate, Page, Tag, Tagging};
+use quell::{CpuId, CpuSet, Frame, Invalidation, Page, Tag, Tagging};
 use quell_vm::contract::{Clause, Violation};
 
 /// Returns the tag that an invalidation names.
-fn named(what: Invalidate) -> Option<u16> {
+fn named(what: Invalidation) -> Option<u16> {
     match what {
-        Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => Some(tag.0),
-        Invalidate::All | Invalidate::Kernel { .. } | Invalidate::Everything => None,
+        Invalidation::Range { tag, .. } | Invalidation::Tag(tag) => Some(tag.0),
+        Invalidation::All | Invalidation::Kernel { .. } | Invalidation::Everything => None,
     }
 }
 
@@ -64,11 +64,11 @@ impl Core {
 
     /// Checks an invalidation: its tag must exist. Its range must have whole strides, at least one, and begin where an
     /// entry of that size can.
-    pub(super) fn check_invalidation(&mut self, me: usize, what: Invalidate) {
+    pub(super) fn check_invalidation(&mut self, me: usize, what: Invalidation) {
         if let Some(tag) = named(what).filter(|&tag| !self.has_tag(tag)) {
             self.misuse(me, format!("invalidates tag {tag}, which does not exist"));
         }
-        if let Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } = what {
+        if let Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. } = what {
             let stride = range.stride.pages();
             let whole = range.start.0.is_multiple_of(stride) && range.pages.is_multiple_of(stride);
             if range.pages == 0 || !whole {
@@ -83,7 +83,7 @@ impl Core {
 
     /// Checks that an invalidation of one CPU alone names the tag under which that CPU has its root loaded. An
     /// instruction that takes an address but no tag reaches no other tag.
-    pub(super) fn check_own_tag(&mut self, me: usize, what: Invalidate) {
+    pub(super) fn check_own_tag(&mut self, me: usize, what: Invalidation) {
         if self.features.tagging == Tagging::None {
             return;
         }

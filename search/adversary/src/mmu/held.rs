@@ -24,7 +24,7 @@
 use super::leaves::{Leaf, Leaves, Path};
 use crate::oracle::Moment;
 use crate::tables::{ACCESSED, PRESENT, TABLE, frame_of};
-use quell::{Invalidate, PageRange, Scope};
+use quell::{Invalidation, PageRange, Scope};
 use quell_vm::machine::Level;
 use std::ops::Range;
 
@@ -86,27 +86,34 @@ fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
 }
 
 /// Returns whether `what` names entries under this tag while `loaded` is the loaded tag ([`Tlb::invalidate`]).
-fn is_tagged(what: Invalidate, tag: u16, loaded: u16, everywhere: bool) -> bool {
+fn is_tagged(what: Invalidation, tag: u16, loaded: u16, everywhere: bool) -> bool {
     match what {
-        Invalidate::Everything => true,
-        Invalidate::All => tag != GLOBAL_TAG,
-        Invalidate::Tag(named) | Invalidate::Range { tag: named, .. } => tag == named.0,
-        Invalidate::Kernel { .. } => everywhere || tag == loaded || tag == GLOBAL_TAG,
+        Invalidation::Everything => true,
+        Invalidation::All => tag != GLOBAL_TAG,
+        Invalidation::Tag(named) | Invalidation::Range { tag: named, .. } => tag == named.0,
+        Invalidation::Kernel { .. } => everywhere || tag == loaded || tag == GLOBAL_TAG,
     }
 }
 
 /// Returns the range of an invalidation, or `None` for everything, and its scope.
-fn reach(what: Invalidate) -> (Option<PageRange>, Scope) {
+fn reach(what: Invalidation) -> (Option<PageRange>, Scope) {
     match what {
-        Invalidate::Range { range, scope, .. } | Invalidate::Kernel { range, scope } => {
+        Invalidation::Range { range, scope, .. } | Invalidation::Kernel { range, scope } => {
             (Some(range), scope)
         }
-        Invalidate::Tag(_) | Invalidate::All | Invalidate::Everything => (None, Scope::Tables),
+        Invalidation::Tag(_) | Invalidation::All | Invalidation::Everything => {
+            (None, Scope::Tables)
+        }
     }
 }
 
 /// Returns whether `what` names this leaf ([`Tlb::invalidate`]).
-fn is_named(what: Invalidate, leaf: &Leaf, loaded: u16, (hints, everywhere): (bool, bool)) -> bool {
+fn is_named(
+    what: Invalidation,
+    leaf: &Leaf,
+    loaded: u16,
+    (hints, everywhere): (bool, bool),
+) -> bool {
     let (range, scope) = reach(what);
     is_tagged(what, leaf.tag, loaded, everywhere)
         && range.is_none_or(|range| reaches(range, leaf, hints && scope == Scope::Leaf))
@@ -117,7 +124,7 @@ impl Tlb {
     pub(super) fn will_lose(
         &self,
         leaf: &Leaf,
-        (what, sent): (Invalidate, Moment),
+        (what, sent): (Invalidation, Moment),
         kind: (bool, bool),
     ) -> bool {
         leaf.until.min(leaf.path.cut) <= sent && is_named(what, leaf, self.tag, kind)
@@ -155,7 +162,7 @@ impl Tlb {
     /// every tag.
     pub(super) fn invalidate(
         &mut self,
-        what: Invalidate,
+        what: Invalidation,
         sent: Moment,
         (hints, everywhere): (bool, bool),
     ) {

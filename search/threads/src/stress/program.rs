@@ -4,7 +4,7 @@ use crate::tables::Table;
 use crate::world::{
     CacheSlot, Content, EntryWord, FILE_PAGES, FreeFrame, Layout, Machine, Space, World, lock,
 };
-use quell::{AddressSpace, Batch, CpuId, Engine, Frame, Hardware, InPlace, Purpose};
+use quell::{AddressSpace, Batch, CpuId, Engine, Frame, FrameArray, Hardware, Purpose};
 use quell_vm::contract::{Clause, Violation};
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -24,7 +24,7 @@ pub struct Program<'a> {
     pub accesses: u64,
 }
 
-pub type StressBatch<'a> = Batch<'a, &'a AddressSpace<Machine>, InPlace<usize>>;
+pub type StressBatch<'a> = Batch<'a, &'a AddressSpace<Machine>, FrameArray<usize>>;
 
 impl<'a> Program<'a> {
     pub fn roll(&mut self, below: usize) -> usize {

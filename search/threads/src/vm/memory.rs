@@ -9,7 +9,7 @@ use quell::TABLE_WORDS;
 use quell::{CpuId, Entry, Extent, Frame, Hardware, Level, Page, PageSize, TlbRules};
 use quell_arch::x86_64::entry;
 use quell_vm::{Event, MemoryMap};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The machine under the manager, whose CPUs are threads.
@@ -146,7 +146,7 @@ impl Machine {
     }
 }
 
-impl Clear for Machine {
+impl PhysicalMemory for Machine {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let words = self.tables().each(extent).flatten();
         words.for_each(|word| word.store(0, Ordering::Relaxed));

@@ -8,10 +8,10 @@ use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Extent, Features, Frame,
-    Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy,
+    Hardware, Invalidation, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy,
     Purpose, Scope, Tag, Tagging,
 };
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -82,13 +82,13 @@ struct Tlb {
 }
 
 impl Tlb {
-    fn invalidate(&mut self, what: Invalidate) {
+    fn invalidate(&mut self, what: Invalidation) {
         match what {
-            Invalidate::All | Invalidate::Everything | Invalidate::Kernel { .. } => {
+            Invalidation::All | Invalidation::Everything | Invalidation::Kernel { .. } => {
                 self.entries = Default::default()
             }
-            Invalidate::Tag(tag) => self.entries[usize::from(tag.0)] = [0; PAGES],
-            Invalidate::Range { tag, range, .. } => {
+            Invalidation::Tag(tag) => self.entries[usize::from(tag.0)] = [0; PAGES],
+            Invalidation::Range { tag, range, .. } => {
                 for page in 0..PAGES {
                     if range.contains(Page(page as u64)) {
                         self.entries[usize::from(tag.0)][page] = 0;
@@ -202,7 +202,7 @@ impl Machine {
 
     /// Drops fetched instructions. Here that means all entries.
     pub fn forget_fetched(&self) {
-        self.tlb(|tlb| tlb.invalidate(Invalidate::All));
+        self.tlb(|tlb| tlb.invalidate(Invalidation::All));
     }
 
     /// Reads a frame.
@@ -229,7 +229,7 @@ impl Machine {
 }
 
 impl Broadcast for Machine {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         for tlb in &self.tlbs {
             tlb.with(|tlb| tlb.invalidate(what));
         }
@@ -257,7 +257,7 @@ unsafe impl Hardware for Machine {
     fn fence(&self) {
         fence(SeqCst);
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         self.tlb(|tlb| tlb.invalidate(what));
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
@@ -295,7 +295,7 @@ unsafe impl Hardware for Machine {
     }
 }
 
-impl Clear for Machine {
+impl PhysicalMemory for Machine {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
         // SAFETY: loom reports it if another thread reads at the same time.
         self.frames[extent.first.0 as usize].with_mut(|cell| unsafe { *cell = 0 });

@@ -4,7 +4,7 @@ use crate::machine::{Machine, TAGS, World, be, leak, new_space};
 use crate::word::LoomWord;
 use loom::thread;
 use quell::{Extent, Frame, Purpose, Scope, Word};
-use quell_zero::{ClearPolicy, Clearable, Clearer, Pool, Pooled};
+use quell_zero::{ClearPolicy, Clearer, OwnedMemory, Pool, PooledMemory};
 
 pub fn run_there(world: &World) {
     if world.me() == 1 {
@@ -77,7 +77,7 @@ pub fn defer_there(world: &World) {
 pub fn overflow_there(world: &World) {
     run_there(world);
     if world.me() == 0 {
-        let frames = quell::InPlace::<usize>::new();
+        let frames = quell::FrameArray::<usize>::new();
         let mut batch = (world.engine).batch_of_spaces::<_, _, 1>(Purpose::Reclaim, frames);
         batch.changed(
             &world.other,
@@ -344,7 +344,7 @@ pub fn free_table_there(world: &World) {
 struct PoolFrame;
 
 // SAFETY: the program creates two, one for each CPU, and loom reports it if they are used at the same time.
-unsafe impl Clearable for PoolFrame {
+unsafe impl OwnedMemory for PoolFrame {
     fn extent(&self) -> Extent {
         Extent {
             first: Frame(0),
@@ -353,7 +353,7 @@ unsafe impl Clearable for PoolFrame {
     }
 }
 
-impl Pooled for PoolFrame {
+impl PooledMemory for PoolFrame {
     fn into_raw(self) -> u64 {
         0
     }

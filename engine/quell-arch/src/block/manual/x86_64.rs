@@ -4,7 +4,7 @@
 use super::{Case, compare};
 use crate::x86_64::isolation::UserHalves;
 use crate::x86_64::tlb::{self, Broadcast, Invpcid};
-use quell::{Frame, Invalidate, Page, PageRange, PageSize, Scope, Tag};
+use quell::{Frame, Invalidation, Page, PageRange, PageSize, Scope, Tag};
 use std::format;
 use std::vec::Vec;
 
@@ -173,7 +173,7 @@ fn a_broadcast_counts_no_more_pages_than_its_field_holds() {
 
 #[test]
 fn each_invalidation_of_the_kernel_half_leaves_the_users_behind() {
-    let kept = |what: Option<Invalidate>| {
+    let kept = |what: Option<Invalidation>| {
         let halves = UserHalves::new();
         // Both user's halves are up to date after their first use.
         for tag in [1, 2] {
@@ -188,14 +188,14 @@ fn each_invalidation_of_the_kernel_half_leaves_the_users_behind() {
     let (tag, scope) = (Tag(1), Scope::Leaf);
     assert_eq!(kept(None), [true, true]);
     assert_eq!(
-        kept(Some(Invalidate::Range { tag, range, scope })),
+        kept(Some(Invalidation::Range { tag, range, scope })),
         [false, true]
     );
-    assert_eq!(kept(Some(Invalidate::Tag(tag))), [false, true]);
+    assert_eq!(kept(Some(Invalidation::Tag(tag))), [false, true]);
     for all in [
-        Invalidate::All,
-        Invalidate::Everything,
-        Invalidate::Kernel { range, scope },
+        Invalidation::All,
+        Invalidation::Everything,
+        Invalidation::Kernel { range, scope },
     ] {
         assert_eq!(kept(Some(all)), [false, false], "{all:?}");
     }

@@ -7,7 +7,7 @@ use super::processor::features;
 use crate::{cpu, direct_map, memory, tables};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
-use quell::{Features, Frame, Invalidate, Page, PageRange, Scope, Tag, Tagging, TlbRules};
+use quell::{Features, Frame, Invalidation, Page, PageRange, Scope, Tag, Tagging, TlbRules};
 use quell_arch::aarch64::{entry, tlb};
 
 /// The root that TTBR0 contains when no address space is loaded: an empty table.
@@ -74,7 +74,7 @@ pub fn engine_features() -> Features {
 }
 
 /// Issues the instructions for `what`, and returns their number. They aren't complete yet.
-fn issue(what: Invalidate, broadcast: bool) -> u64 {
+fn issue(what: Invalidation, broadcast: bool) -> u64 {
     tlb::publish_tables();
     let with = tlb::Operands {
         range: features().range,
@@ -84,7 +84,7 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
     // SAFETY: we're at level 1, and use range operations only if the processor has them.
     unsafe {
         match what {
-            Invalidate::Kernel { range, scope } => {
+            Invalidation::Kernel { range, scope } => {
                 let mut count = 0;
                 for operation in tlb::operations(Tag::KERNEL, range, scope, with) {
                     tlb::tlbi_any_tag(operation, scope, broadcast);
@@ -92,7 +92,7 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
                 }
                 count
             }
-            Invalidate::Range { tag, range, scope } => {
+            Invalidation::Range { tag, range, scope } => {
                 let mut count = 0;
                 for operation in tlb::operations(tag, range, scope, with) {
                     tlb::tlbi(operation, scope, broadcast);
@@ -100,12 +100,12 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
                 }
                 count
             }
-            Invalidate::Tag(tag) => {
+            Invalidation::Tag(tag) => {
                 tlb::tlbi_tag(tag, broadcast);
                 1
             }
             // This drops global entries, too.
-            Invalidate::All | Invalidate::Everything => {
+            Invalidation::All | Invalidation::Everything => {
                 tlb::tlbi_all(broadcast);
                 1
             }
@@ -120,8 +120,8 @@ pub fn synchronize_text() {
 }
 
 /// Invalidates on this CPU.
-pub fn invalidate(what: Invalidate) {
-    if what == Invalidate::Everything {
+pub fn invalidate(what: Invalidation) {
+    if what == Invalidation::Everything {
         tlb::fence();
     }
     issue(what, false);
@@ -131,7 +131,7 @@ pub fn invalidate(what: Invalidate) {
 /// Invalidates a page on this CPU if it's mapped globally.
 pub fn invalidate_global(page: Page) {
     // An invalidation by address drops global entries under any tag.
-    invalidate(Invalidate::Range {
+    invalidate(Invalidation::Range {
         tag: Tag::KERNEL,
         range: PageRange::base(page, 1),
         scope: Scope::Leaf,
@@ -139,7 +139,7 @@ pub fn invalidate_global(page: Page) {
 }
 
 /// Starts broadcast invalidations, and returns the number of instructions.
-pub fn broadcast(what: Invalidate) -> u64 {
+pub fn broadcast(what: Invalidation) -> u64 {
     issue(what, true)
 }
 
@@ -155,7 +155,7 @@ pub fn complete_broadcasts() {
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     if !keep {
         // Entries under this tag may be in use, but user mode isn't running.
-        issue(Invalidate::Tag(tag), false);
+        issue(Invalidation::Tag(tag), false);
         tlb::complete_local();
     }
     tlb::publish_tables();
@@ -163,7 +163,7 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     unsafe { tlb::load_ttbr0(tlb::ttbr0(root, tag)) };
     if !keep {
         // Entries filled from the old root in between must not stay either.
-        issue(Invalidate::Tag(tag), false);
+        issue(Invalidation::Tag(tag), false);
         tlb::complete_local();
     }
 }

@@ -6,7 +6,7 @@
 use super::processor::features;
 use crate::{direct_map, memory, tables};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Entry, Features, Frame, Invalidate, Level, Page, Scope, Tag, Tagging, TlbRules};
+use quell::{Entry, Features, Frame, Invalidation, Level, Page, Scope, Tag, Tagging, TlbRules};
 use quell_arch::riscv64::{entry, tlb};
 
 unsafe extern "C" {
@@ -78,15 +78,15 @@ fn held(tag: Tag) -> Tag {
 }
 
 /// Invalidates on this CPU.
-pub fn invalidate(what: Invalidate) {
+pub fn invalidate(what: Invalidation) {
     // SAFETY: we're in supervisor mode.
     unsafe {
         match what {
-            Invalidate::Range { tag, range, scope } => {
+            Invalidation::Range { tag, range, scope } => {
                 tlb::operations(range, scope).for_each(|one| tlb::invalidate(one, held(tag)));
             }
-            Invalidate::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
-            Invalidate::Kernel {
+            Invalidation::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
+            Invalidation::Kernel {
                 range,
                 scope: Scope::Leaf,
             } => {
@@ -95,8 +95,8 @@ pub fn invalidate(what: Invalidate) {
                     .for_each(|stride| tlb::invalidate_page(range.start.address() + stride * step));
             }
             // No operation with an address drops the walker's cached tables.
-            Invalidate::All | Invalidate::Kernel { .. } => tlb::invalidate_all(),
-            Invalidate::Everything => {
+            Invalidation::All | Invalidation::Kernel { .. } => tlb::invalidate_all(),
+            Invalidation::Everything => {
                 tlb::fence();
                 tlb::invalidate_all();
             }
@@ -114,7 +114,7 @@ pub fn invalidate_global(page: Page) {
 ///
 /// # Panics
 /// Always, because [`engine_features`] reports none.
-pub fn broadcast(what: Invalidate) -> u64 {
+pub fn broadcast(what: Invalidation) -> u64 {
     panic!("this architecture cannot broadcast {what:?}");
 }
 

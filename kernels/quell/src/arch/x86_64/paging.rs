@@ -3,7 +3,9 @@
 use super::processor::features;
 use crate::{direct_map, memory, tables};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Tagging, TlbRules};
+use quell::{
+    Entry, Features, Frame, Invalidation, Level, MemoryType, Page, Tag, Tagging, TlbRules,
+};
 use quell_arch::x86_64::{entry, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
@@ -137,12 +139,12 @@ fn loaded_tag() -> u64 {
 }
 
 /// Invalidates on this CPU.
-pub fn invalidate(what: Invalidate) {
+pub fn invalidate(what: Invalidation) {
     let pcid = engine_features().tagging != Tagging::None;
     // SAFETY: we're at level 0, and use INVPCID only if `engine_features` found it.
     unsafe {
         match what {
-            Invalidate::Range { tag, range, .. } => {
+            Invalidation::Range { tag, range, .. } => {
                 let step = range.stride.bytes();
                 let pages = (0..range.strides()).map(|i| range.start.address() + i * step);
                 if pcid && u64::from(tag.0) != loaded_tag() {
@@ -152,18 +154,18 @@ pub fn invalidate(what: Invalidate) {
                 }
             }
             // This drops global entries, too.
-            Invalidate::Kernel { range, .. } => {
+            Invalidation::Kernel { range, .. } => {
                 let step = range.stride.bytes();
                 (0..range.strides())
                     .for_each(|stride| tlb::invlpg(range.start.address() + stride * step));
             }
-            Invalidate::Everything if pcid => {
+            Invalidation::Everything if pcid => {
                 tlb::invpcid(tlb::Invpcid::AllAndGlobal, Tag::KERNEL, 0)
             }
-            Invalidate::Everything => tlb::flush_all_by_cr4(),
-            Invalidate::Tag(tag) if pcid => tlb::invpcid(tlb::Invpcid::Tag, tag, 0),
-            Invalidate::All if pcid => tlb::invpcid(tlb::Invpcid::All, Tag::KERNEL, 0),
-            Invalidate::Tag(_) | Invalidate::All => tlb::load_cr3(tlb::read_cr3()),
+            Invalidation::Everything => tlb::flush_all_by_cr4(),
+            Invalidation::Tag(tag) if pcid => tlb::invpcid(tlb::Invpcid::Tag, tag, 0),
+            Invalidation::All if pcid => tlb::invpcid(tlb::Invpcid::All, Tag::KERNEL, 0),
+            Invalidation::Tag(_) | Invalidation::All => tlb::load_cr3(tlb::read_cr3()),
         }
     }
 }
@@ -175,7 +177,7 @@ pub fn invalidate_global(page: Page) {
 }
 
 /// Starts broadcast invalidations, and returns the number of instructions.
-pub fn broadcast(what: Invalidate) -> u64 {
+pub fn broadcast(what: Invalidation) -> u64 {
     let mut count = 0;
     let mut send = |request| {
         count += 1;
@@ -183,15 +185,15 @@ pub fn broadcast(what: Invalidate) -> u64 {
         unsafe { tlb::invlpgb(request) }
     };
     match what {
-        Invalidate::Range { tag, range, scope } => {
+        Invalidation::Range { tag, range, scope } => {
             tlb::Broadcast::range(tag, range, scope, features().invlpgb_pages).for_each(send);
         }
-        Invalidate::Tag(tag) => send(tlb::Broadcast::tag(tag)),
-        Invalidate::All => send(tlb::Broadcast::ALL),
-        Invalidate::Kernel { range, scope } => {
+        Invalidation::Tag(tag) => send(tlb::Broadcast::tag(tag)),
+        Invalidation::All => send(tlb::Broadcast::ALL),
+        Invalidation::Kernel { range, scope } => {
             tlb::Broadcast::kernel(range, scope, features().invlpgb_pages).for_each(send);
         }
-        Invalidate::Everything => send(tlb::Broadcast::ALL_AND_GLOBAL),
+        Invalidation::Everything => send(tlb::Broadcast::ALL_AND_GLOBAL),
     }
     count
 }

@@ -156,6 +156,6 @@ fn a_recording_that_interrupted_no_cpu_is_refused() {
     };
     assert_eq!(
         replay(&machine, &kernel, &none_sent).unwrap_err(),
-        NoReplay::Nothing
+        ReplayError::Nothing
     );
 }

@@ -11,11 +11,11 @@ use crate::generated::program::{
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Break, DeferredFlush, Engine, Extent, Frame, Hardware, InPlace, Purpose,
-    Scope, Word,
+    AddressSpace, Batch, Break, DeferredFlush, Engine, Extent, Frame, FrameArray, Hardware,
+    Purpose, Scope, Word,
 };
 use quell_vm::machine::{Event, Level, Machine};
-use quell_zero::Clear;
+use quell_zero::PhysicalMemory;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -147,11 +147,11 @@ pub(super) fn life_of(word: u64) -> usize {
 }
 
 /// A batch with room for [`PLACES`] spaces.
-pub(super) type SmallBatch<'k, F> = Batch<'k, &'k Space, InPlace<F>, PLACES>;
+pub(super) type SmallBatch<'k, F> = Batch<'k, &'k Space, FrameArray<F>, PLACES>;
 
 impl<'m> Kernel<'m> {
     pub(super) fn batch<F>(&self, purpose: Purpose) -> SmallBatch<'_, F> {
-        self.engine.batch_of_spaces(purpose, InPlace::new())
+        self.engine.batch_of_spaces(purpose, FrameArray::new())
     }
 
     pub(super) fn me(&self) -> usize {

@@ -6,11 +6,11 @@
 
 use super::Options;
 use quell::{
-    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Page, Tag,
+    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Page, Tag,
     Tagging, TlbRules,
 };
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap};
-use quell_zero::{Clear, Strategy};
+use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -128,14 +128,14 @@ impl TestMachine {
         }
     }
 
-    fn forget(&self, cpu: usize, what: Invalidate) {
+    fn forget(&self, cpu: usize, what: Invalidation) {
         let mut cpu = self.cpus[cpu].lock().unwrap();
         match what {
-            Invalidate::Range { tag, range, .. } => cpu.tlb.retain(|&(of, page), cached| {
+            Invalidation::Range { tag, range, .. } => cpu.tlb.retain(|&(of, page), cached| {
                 let end = page.0 + cached.level.pages();
                 of != tag || end <= range.start.0 || page.0 >= range.end().0
             }),
-            Invalidate::Tag(tag) => cpu.tlb.retain(|&(of, _), _| of != tag),
+            Invalidation::Tag(tag) => cpu.tlb.retain(|&(of, _), _| of != tag),
             _ => cpu.tlb.clear(),
         }
     }
@@ -215,7 +215,7 @@ impl TestMachine {
 const POISON: u64 = 0x5a5a_5a5a_5a5a_5a5b;
 
 impl Broadcast for TestMachine {
-    fn start(&self, what: Invalidate) {
+    fn start(&self, what: Invalidation) {
         for cpu in 0..self.cpus.len() {
             self.forget(cpu, what);
         }
@@ -244,7 +244,7 @@ unsafe impl Hardware for TestMachine {
     fn fence(&self) {
         std::sync::atomic::fence(SeqCst);
     }
-    fn invalidate(&self, what: Invalidate) {
+    fn invalidate(&self, what: Invalidation) {
         self.forget(self.me(), what);
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
@@ -284,7 +284,7 @@ unsafe impl Hardware for TestMachine {
     }
 }
 
-impl Clear for TestMachine {
+impl PhysicalMemory for TestMachine {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
         self.zeroed.fetch_add(extent.frames, Relaxed);
         for frame in 0..extent.frames {

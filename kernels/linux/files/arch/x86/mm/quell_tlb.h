@@ -111,14 +111,14 @@ static noinline unsigned long quell_invalidate_pages(const struct quell_range *r
 	return entries;
 }
 
-void quell_hw_invalidate(const struct quell_invalidate *what)
+void quell_hw_invalidate(const struct quell_invalidation *what)
 {
 	enum tlb_flush_reason reason;
 	unsigned long entries = 1;
 
 	quell_probe();
 	switch (what->kind) {
-	case QUELL_INVALIDATE_KIND_RANGE:
+	case QUELL_INVALIDATION_KIND_RANGE:
 		if (likely(what->range.pages == 1))
 			flush_tlb_one_user(what->range.start << PAGE_SHIFT);
 		else
@@ -128,18 +128,18 @@ void quell_hw_invalidate(const struct quell_invalidate *what)
 			count_vm_tlb_events(NR_TLB_LOCAL_FLUSH_ONE, entries);
 		trace_tlb_flush(reason, entries);
 		break;
-	case QUELL_INVALIDATE_KIND_TAG:
+	case QUELL_INVALIDATION_KIND_TAG:
 		flush_tlb_local();
 		reason = this_cpu_read(quell_this.reason);
 		if (reason != TLB_REMOTE_SHOOTDOWN)
 			count_vm_tlb_event(NR_TLB_LOCAL_FLUSH_ALL);
 		trace_tlb_flush(reason, TLB_FLUSH_ALL);
 		break;
-	case QUELL_INVALIDATE_KIND_ALL:
-	case QUELL_INVALIDATE_KIND_EVERYTHING:
+	case QUELL_INVALIDATION_KIND_ALL:
+	case QUELL_INVALIDATION_KIND_EVERYTHING:
 		__flush_tlb_all();
 		break;
-	case QUELL_INVALIDATE_KIND_KERNEL:
+	case QUELL_INVALIDATION_KIND_KERNEL:
 		/* Of a kernel space, and none is made here. */
 		WARN_ON_ONCE(1);
 		break;
