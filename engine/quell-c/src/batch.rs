@@ -4,7 +4,7 @@
 //! the flushed frames; in C the caller reads them from the array.
 
 use crate::flight::Callback;
-use crate::held::{BatchContent, BatchPlace, CBatch, Frames, batch, held, open, with_run_reported};
+use crate::held::{BatchContent, BatchPlace, NoFrames, held, open, with_run_reported};
 use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{
@@ -49,8 +49,8 @@ pub unsafe extern "C" fn quell_batch_begin(
         }
         // SAFETY: C vouches for the memory of the batch and for the array of frames.
         unsafe {
-            BatchPlace::begin(place, engine.hw(), || {
-                engine.batch_of_spaces(purpose, Frames::new(frames, room))
+            BatchPlace::begin(place, engine.hw(), frames, room, || {
+                engine.batch_of_spaces(purpose, NoFrames)
             })
         };
         Ok(())
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn quell_batch_begin(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::batch(batch) }.map_or(true, |batch| batch.is_full())
+    unsafe { open(batch).map_or(true, |place| BatchPlace::is_full(place)) }
 }
 
 /// Returns whether nothing was reported to the batch since it was begun or finished.
@@ -78,7 +78,10 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
 pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory.
     match unsafe { held(batch) } {
-        Ok(BatchContent::Batch(batch)) => batch.is_empty(),
+        // SAFETY: there is a batch.
+        Ok(BatchContent::Batch(changes)) => unsafe {
+            changes.is_empty() && BatchPlace::frames(batch.cast()) == 0
+        },
         Ok(BatchContent::InFlight(_) | BatchContent::Announced(_)) => false,
         Err(_) => true,
     }
@@ -168,37 +171,31 @@ unsafe fn report(
     unsafe {
         let space = self::space(space)?;
         let range = range.checked()?;
-        hold(self::batch(batch)?, frame)?;
-        BatchPlace::report(batch.cast(), space, range, scope);
+        let place = open(batch)?;
+        BatchPlace::hold(place, frame)?;
+        BatchPlace::report(place, space, range, scope);
     }
     Ok(())
 }
 
-#[inline]
-fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
-    if batch.is_full() {
-        return Err(quell_status::Full);
-    }
-    batch.hold(frame);
-    Ok(())
-}
-
-/// Reports that entries of `space` that mapped `frame` were cleared.
-///
-/// `frame` is any name that the kernel gives to the frame. quell stores it in the batch's array and never dereferences
-/// it.
-///
-/// Refuses a full batch, and then reports nothing.
+/// Reports cleared entries to the batch on behalf of quell_batch_unmapped. Call that inline function instead.
 ///
 /// Context: as quell_batch_changed.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_batch_unmapped(
+pub unsafe extern "C" fn quell_batch_report_unmapped(
     batch: *mut quell_batch,
     space: *mut quell_space,
-    range: quell_range,
+    start: u64,
+    pages: u64,
+    stride: enum_quell_stride,
     frame: *mut c_void,
 ) -> quell_status {
+    let range = quell_range {
+        start,
+        pages,
+        stride,
+    };
     // SAFETY: C vouches for its memory.
     answer(|| unsafe { report(batch, space, range, Scope::Leaf, frame) })
 }
@@ -240,7 +237,7 @@ pub unsafe extern "C" fn quell_batch_hold(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        hold(unsafe { self::batch(batch) }?, frame)
+        unsafe { BatchPlace::hold(open(batch)?, frame) }
     })
 }
 
@@ -276,17 +273,17 @@ pub unsafe extern "C" fn quell_batch_finish(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        let frames = match unsafe { held(batch) }? {
+        match unsafe { held(batch) }? {
             // SAFETY: as above.
-            BatchContent::Batch(_) => unsafe { with_run_reported(batch) }?.finish().count(),
+            BatchContent::Batch(_) => drop(unsafe { with_run_reported(batch) }?.finish()),
             // SAFETY: the batch is in flight, and C has kept its spaces.
             BatchContent::InFlight(flight) => unsafe { BatchPlace::land(flight) },
             // We refuse it, because its callback would find that no flush exists.
             BatchContent::Announced(_) => return Err(quell_status::InFlight),
-        };
+        }
         crate::left::finished(batch.cast());
-        // SAFETY: C vouches for the memory behind `count`.
-        unsafe { tell(count, frames) };
+        // SAFETY: there is a batch, which has flushed. C vouches for the memory behind `count`.
+        unsafe { tell(count, BatchPlace::give_frames(batch.cast())) };
         Ok(())
     })
 }
@@ -403,22 +400,15 @@ pub unsafe extern "C" fn quell_batch_finish_deferred(
     answer(|| {
         let place = room(stamp)?;
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        let outcome = unsafe { with_run_reported(batch) }?.finish_deferred();
+        match unsafe { with_run_reported(batch) }?.finish_deferred() {
+            // SAFETY: `room` has checked the pointer, and C vouches for the memory behind it.
+            Outcome::Deferred(deferred) => unsafe { place.write(deferred.stamp()) },
+            // SAFETY: C vouches for the memory behind `stamp`. No stamp is zero: they count from 1.
+            Outcome::Flushed(_) => unsafe { stamp.write_bytes(0, 1) },
+        }
         crate::left::finished(batch.cast());
-        let frames = match outcome {
-            Outcome::Deferred(deferred) => {
-                // SAFETY: `room` has checked the pointer, and C vouches for the memory behind it.
-                unsafe { place.write(deferred.stamp()) };
-                deferred.count()
-            }
-            Outcome::Flushed(flushed) => {
-                // SAFETY: C vouches for the memory behind `stamp`. No stamp is zero: they count from 1.
-                unsafe { stamp.write_bytes(0, 1) };
-                flushed.count()
-            }
-        };
-        // SAFETY: C vouches for the memory behind `count`.
-        unsafe { tell(count, frames) };
+        // SAFETY: there is a batch, which has flushed or deferred. C vouches for the memory behind `count`.
+        unsafe { tell(count, BatchPlace::give_frames(batch.cast())) };
         Ok(())
     })
 }

@@ -22,10 +22,10 @@ use quell_conformance::{PolicyText, parse_policy};
 /// quell_engine_new refuses a header whose version differs from the library's. The number also depends on
 /// QUELL_CPUS_8192 and QUELL_BATCH_SPACES, so a header and a library that disagree on these are refused too.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_INTERFACE: u32 = 0x804 - 0x100 * QUELL_BATCH_SPACES as u32;
+pub const QUELL_INTERFACE: u32 = 0x805 - 0x100 * QUELL_BATCH_SPACES as u32;
 /// The version of this interface, for 8192 CPUs.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_INTERFACE: u32 = 0x2000_0804 - 0x100 * QUELL_BATCH_SPACES as u32;
+pub const QUELL_INTERFACE: u32 = 0x2000_0805 - 0x100 * QUELL_BATCH_SPACES as u32;
 
 /// The longest policy text in bytes.
 pub const QUELL_POLICY_LENGTH: usize = 255;

@@ -6,17 +6,21 @@
 //! If reported pages follow the last reported range, the engine doesn't get them one by one. The header's inline
 //! function counts them in [`quell_run`], and [`BatchPlace::report_run`] reports them together before anything that
 //! depends on them. The engine counts the batch as pending from the first page on, so later observers miss nothing.
+//!
+//! The frames are in C's array, and the header's inline function adds frames, too ([`quell_frames`]). So the engine's
+//! batch has no frames ([`NoFrames`]): we count those in the array.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::flight::Callback;
 use crate::machine::Machine;
 use crate::place::{
-    Place, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, quell_batch, quell_run, room, sized,
+    Place, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, quell_batch, quell_frames, quell_run, room, sized,
 };
 use crate::status::quell_status;
 use crate::values::{HALF, RUN_PAGES};
+use core::convert::Infallible;
 use core::ffi::c_void;
-use core::mem::{MaybeUninit, align_of, size_of};
+use core::mem::{MaybeUninit, align_of, offset_of, size_of};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use quell::{AddressSpace, Batch, FrameList, InFlight, Page, PageRange, PageSize, Scope};
 
@@ -26,72 +30,55 @@ impl Place for quell_batch {
 
 sized! { quell_batch = QUELL_BATCH_SIZE / QUELL_WORD_ALIGN }
 
-/// The frames of a batch: names in an array that C provides.
-pub(crate) struct Frames {
-    array: *mut *mut c_void,
-    room: usize,
-    taken: usize,
-    held: usize,
-}
+// The header's inline functions read and write these fields. `tests/c/sizes.c` asserts the same in C.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(
+    offset_of!(BatchPlace, run.of) == 0
+        && offset_of!(BatchPlace, run.next) == 8
+        && offset_of!(BatchPlace, frames.next) == 16
+        && offset_of!(BatchPlace, frames.end) == 24
+);
 
-impl Frames {
-    /// Creates an empty list.
-    ///
-    /// # Safety
-    /// `array` has space for `room` frames, and is used for nothing else while the list holds any.
-    pub(crate) unsafe fn new(array: *mut *mut c_void, room: usize) -> Self {
-        Frames {
-            array,
-            room,
-            taken: 0,
-            held: 0,
-        }
-    }
-}
+/// The list of frames of the engine's batch: always empty.
+pub(crate) struct NoFrames;
 
-impl FrameList for Frames {
-    type Frame = *mut c_void;
+impl FrameList for NoFrames {
+    type Frame = Infallible;
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.held == self.room
+        true
     }
     #[inline]
     fn is_empty(&self) -> bool {
-        self.held == 0
+        true
+    }
+    fn push(&mut self, frame: Infallible) {
+        match frame {}
     }
     #[inline]
-    fn push(&mut self, frame: *mut c_void) {
-        // SAFETY: the list is not full.
-        unsafe { self.array.add(self.held).write(frame) };
-        self.held += 1;
-    }
-    #[inline]
-    fn take(&mut self) -> Option<*mut c_void> {
-        if self.taken == self.held {
-            (self.taken, self.held) = (0, 0);
-            return None;
-        }
-        // SAFETY: written by `push`.
-        let frame = unsafe { *self.array.add(self.taken) };
-        self.taken += 1;
-        Some(frame)
+    fn take(&mut self) -> Option<Infallible> {
+        None
     }
 }
 
 /// The engine's batch.
-pub(crate) type CBatch = Batch<'static, &'static AddressSpace<Machine>, Frames, QUELL_BATCH_SPACES>;
+pub(crate) type CBatch =
+    Batch<'static, &'static AddressSpace<Machine>, NoFrames, QUELL_BATCH_SPACES>;
 
 /// The engine's batch whose flush was started.
 type CInFlight =
-    InFlight<'static, 'static, &'static AddressSpace<Machine>, Frames, QUELL_BATCH_SPACES>;
+    InFlight<'static, 'static, &'static AddressSpace<Machine>, NoFrames, QUELL_BATCH_SPACES>;
 
 /// Memory for a batch. The seal records whether there is a batch, and whether its flush was started. A started flush
 /// borrows the batch, and nothing else refers to it.
 #[repr(C)]
 pub(crate) struct BatchPlace {
-    /// The first field, as in the header's declaration.
+    /// The first fields, as in the header's declaration.
     run: quell_run,
+    frames: quell_frames,
+    /// The array of frames.
+    array: *mut *mut c_void,
     /// The first page of the run that wasn't reported to the engine.
     unreported: u64,
     seal: AtomicU64,
@@ -127,16 +114,25 @@ impl BatchPlace {
     /// Begins a batch in its place.
     ///
     /// # Safety
-    /// `room` is memory for a `BatchPlace` that is used for nothing else.
+    /// `room` is memory for a `BatchPlace` that is used for nothing else. `array` has space for `frames` frames, and is
+    /// used for nothing else while the batch holds any.
+    #[inline]
     pub(crate) unsafe fn begin(
         room: *mut BatchPlace,
         hw: &'static Machine,
+        array: *mut *mut c_void,
+        frames: usize,
         batch: impl FnOnce() -> CBatch,
     ) {
         crate::left::begins(room.cast());
         // SAFETY: as the caller promises.
         unsafe {
             (&raw mut (*room).run.of).write(Self::NO_RUN);
+            (&raw mut (*room).frames).write(quell_frames {
+                next: array,
+                end: array.wrapping_add(frames),
+            });
+            (&raw mut (*room).array).write(array);
             (&raw mut (*room).hw).write(MaybeUninit::new(hw));
             (&raw mut (*room).batch).write(MaybeUninit::new(batch()));
             (&raw mut (*room).seal).write(AtomicU64::new(Self::SEAL));
@@ -150,6 +146,65 @@ impl BatchPlace {
     pub(crate) unsafe fn hw(&self) -> &'static Machine {
         // SAFETY: as the caller promises.
         unsafe { self.hw.assume_init() }
+    }
+
+    /// Adds a frame.
+    ///
+    /// # Errors
+    /// If there's no room for it.
+    ///
+    /// # Safety
+    /// `room` holds a batch that isn't in flight, and no other code uses it.
+    #[inline]
+    pub(crate) unsafe fn hold(
+        room: *mut BatchPlace,
+        frame: *mut c_void,
+    ) -> Result<(), quell_status> {
+        // SAFETY: as the caller promises. `next` is in the array unless it's at its end.
+        unsafe {
+            let frames = &mut (*room).frames;
+            if frames.next == frames.end {
+                return Err(quell_status::Full);
+            }
+            frames.next.write(frame);
+            frames.next = frames.next.add(1);
+        }
+        Ok(())
+    }
+
+    /// Returns whether there's no room for another frame.
+    ///
+    /// # Safety
+    /// As [`BatchPlace::hold`].
+    pub(crate) unsafe fn is_full(room: *mut BatchPlace) -> bool {
+        // SAFETY: as the caller promises.
+        let frames = unsafe { &(*room).frames };
+        frames.next == frames.end
+    }
+
+    /// Returns the number of frames in the array.
+    ///
+    /// # Safety
+    /// A batch was begun in `room`.
+    #[inline]
+    pub(crate) unsafe fn frames(room: *const BatchPlace) -> usize {
+        // SAFETY: as the caller promises. Both addresses are in the array.
+        let (next, array) = unsafe { ((*room).frames.next.addr(), (*room).array.addr()) };
+        (next - array) / size_of::<*mut c_void>()
+    }
+
+    /// Gives the frames in the array to C, and returns their number. The array is free again.
+    ///
+    /// # Safety
+    /// As [`BatchPlace::hold`]. Their translations were flushed, or C records the deferred flush.
+    #[inline]
+    pub(crate) unsafe fn give_frames(room: *mut BatchPlace) -> usize {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let count = Self::frames(room);
+            (*room).frames.next = (*room).array;
+            count
+        }
     }
 
     /// Returns the value of `quell_run.of` for pages of a space.
@@ -280,16 +335,16 @@ impl BatchPlace {
         callback(argument);
     }
 
-    /// Ends a started flush and returns the number of frames in the array. May wait.
+    /// Ends a started flush. May wait.
     ///
     /// # Safety
     /// As [`BatchPlace::is_over`]. Afterwards `room` holds an empty batch.
-    pub(crate) unsafe fn land(room: *mut BatchPlace) -> usize {
+    pub(crate) unsafe fn land(room: *mut BatchPlace) {
         // SAFETY: as the caller promises; the flight is read only once, because the seal changes.
         unsafe {
             let flight = (&raw mut (*room).flight).read().assume_init();
             (*room).seal.store(Self::SEAL, Ordering::Relaxed);
-            flight.finish().count()
+            drop(flight.finish());
         }
     }
 }
@@ -335,19 +390,6 @@ pub(crate) unsafe fn open(place: *mut quell_batch) -> Result<*mut BatchPlace, qu
         BatchContent::Batch(_) => Ok(place.cast()),
         BatchContent::InFlight(_) | BatchContent::Announced(_) => Err(quell_status::InFlight),
     }
-}
-
-/// Returns the batch in this memory, which may have a run that the engine doesn't know.
-///
-/// # Errors
-/// As [`open`].
-///
-/// # Safety
-/// As [`held`].
-#[inline]
-pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
-    // SAFETY: as the caller promises: a batch was begun there, and no flush of it was started.
-    Ok(unsafe { (*open(place)?).batch.assume_init_mut() })
 }
 
 /// Reports the run to the engine, and returns the batch in this memory.

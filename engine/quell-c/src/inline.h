@@ -29,6 +29,27 @@ static inline enum quell_status quell_batch_changed(struct quell_batch *batch, s
     return quell_batch_report(batch, space, range.start, range.pages, range.stride, scope);
 }
 
+/// Reports that entries of `space` that mapped `frame` were cleared.
+///
+/// `frame` is any name that the kernel gives to the frame. quell stores it in the batch's array and never dereferences
+/// it. If the range follows the last reported one, the call costs about eleven instructions.
+///
+/// Refuses a full batch, and then reports nothing.
+///
+/// Context: as quell_batch_changed.
+QUELL_MUST_USE
+static inline enum quell_status quell_batch_unmapped(struct quell_batch *batch, struct quell_space *space,
+                                                     struct quell_range range, void *frame)
+{
+    if (batch && batch->run.next == range.start && batch->run.of == (quell_size)space + QUELL_SCOPE_LEAF + 2 &&
+        range.stride == QUELL_STRIDE_BASE && range.pages - 1 < 65536 && batch->frames.next != batch->frames.end) {
+        *batch->frames.next++ = frame;
+        batch->run.next += range.pages;
+        return QUELL_STATUS_OK;
+    }
+    return quell_batch_report_unmapped(batch, space, range.start, range.pages, range.stride, frame);
+}
+
 /** @cond */
 // The library was built for enums as large as an int. With -fshort-enums the structures would have another layout.
 #if defined(__cplusplus)

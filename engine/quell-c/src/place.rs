@@ -10,6 +10,7 @@
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
 use crate::status::{quell_status, refuse};
+use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quell::{AddressSpace, DeferredFlush, Engine, Hardware, LedgerEntry, PerCpu, Slot, Stamp};
@@ -36,12 +37,12 @@ pub const QUELL_SPACE_SIZE: usize = 1152;
 pub const QUELL_BATCH_SPACE_SIZE: usize = 128;
 /// Bytes of a `struct quell_batch`.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_BATCH_SIZE: usize = 336 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
+pub const QUELL_BATCH_SIZE: usize = 328 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
 /// Bytes of a `struct quell_batch`.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_BATCH_SIZE: usize = 1232 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
-/// Bytes of a `struct quell_batch` after its `run`.
-pub const QUELL_BATCH_REST: usize = QUELL_BATCH_SIZE - 16;
+pub const QUELL_BATCH_SIZE: usize = 1224 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
+/// Bytes of a `struct quell_batch` after its `run` and `frames`.
+pub const QUELL_BATCH_REST: usize = QUELL_BATCH_SIZE - 32;
 /// Bytes of a `struct quell_deferred_flush`.
 pub const QUELL_DEFERRED_FLUSH_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.
@@ -90,13 +91,23 @@ pub struct quell_space {
     opaque: [u8; QUELL_SPACE_SIZE],
 }
 
-/// The adjacent pages that quell_batch_changed has merged into one range. Only quell reads or writes it.
+/// The adjacent pages that quell_batch_changed and quell_batch_unmapped have merged into one range. Only quell reads or
+/// writes it.
 #[repr(C)]
 pub struct quell_run {
     /// The address of the space, plus the scope, plus 2. It's 1 if there is no range to extend.
     pub of: usize,
     /// The page after the last one of the range.
     pub next: u64,
+}
+
+/// The free places in a batch's array of frames. Only quell reads or writes it.
+#[repr(C)]
+pub struct quell_frames {
+    /// The place of the next frame.
+    pub next: *mut *mut c_void,
+    /// The end of the array.
+    pub end: *mut *mut c_void,
 }
 
 /// A batch: changed entries and the frames behind them.
@@ -106,6 +117,8 @@ pub struct quell_run {
 pub struct quell_batch {
     /// The range that was reported last.
     pub run: quell_run,
+    /// The room for further frames.
+    pub frames: quell_frames,
     opaque: [u8; QUELL_BATCH_REST],
 }
 

@@ -67,6 +67,14 @@ fn pages_that_follow_reach_the_machine_as_one_range() {
 }
 
 #[test]
+fn inline_functions_do_what_the_librarys_do() {
+    with_libraries("tests/c/agree.c", &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    });
+}
+
+#[test]
 fn started_flushes_call_back_once() {
     with_libraries("tests/c/callbacks.c", &[], |_, command| {
         let (ok, output) = run(command);

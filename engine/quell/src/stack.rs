@@ -19,7 +19,8 @@ impl<T, const N: usize> InlineQueue<T, N> {
     #[inline]
     pub(crate) fn new() -> Self {
         InlineQueue {
-            room: [const { MaybeUninit::uninit() }; N],
+            // Not `[const { MaybeUninit::uninit() }; N]`: if N is 1, the compiler fills that with zeroes.
+            room: core::array::from_fn(|_| MaybeUninit::uninit()),
             start: 0,
             end: 0,
         }

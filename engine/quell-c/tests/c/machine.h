@@ -17,7 +17,15 @@ static bool root_kept;
 
 uint32_t quell_hw_this_cpu(void) { return this_cpu; }
 void quell_hw_fence(void) {}
-void quell_hw_invalidate(const struct quell_invalidation *what) { invalidated = *what, invalidations++; }
+/* The first invalidations since `invalidations` was zero. */
+#define RECORDED 64
+static struct quell_invalidation recorded[RECORDED];
+void quell_hw_invalidate(const struct quell_invalidation *what)
+{
+    if (invalidations < RECORDED)
+        recorded[invalidations] = *what;
+    invalidated = *what, invalidations++;
+}
 void quell_hw_broadcast_start(const struct quell_invalidation *what) { broadcast = *what, broadcasts++; }
 void quell_hw_broadcast_complete(void) { completions++; }
 void quell_hw_load_root(uint64_t frame, uint16_t tag, bool keep) { root = frame, root_tag = tag, root_kept = keep, roots++; }

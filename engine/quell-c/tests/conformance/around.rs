@@ -152,11 +152,6 @@ impl UnmappingBatch {
             CMemory::<[*mut c_void; 2]>::new(),
         );
         kernel.set(space.root(), PAGE, None);
-        let range = quell_range {
-            start: PAGE.0,
-            pages: 1,
-            stride: 0,
-        };
         let frame = std::ptr::without_provenance_mut(9);
         let at = AddressSpace::at(Some(space));
         // SAFETY: the memory for the batch and its frames outlives both, and so does the space.
@@ -169,7 +164,14 @@ impl UnmappingBatch {
                 2,
             ));
             assert!(quell_batch_is_empty(batch.at()));
-            done(quell_batch_unmapped(batch.at(), at, range, frame));
+            done(quell_batch_report_unmapped(
+                batch.at(),
+                at,
+                PAGE.0,
+                1,
+                0,
+                frame,
+            ));
             assert!(!quell_batch_is_empty(batch.at()));
         }
         UnmappingBatch(batch, frames)

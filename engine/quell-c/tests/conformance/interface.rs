@@ -20,6 +20,25 @@ pub fn done(status: quell_status) {
     assert_eq!(status, quell_status::Ok);
 }
 
+/// Calls the library as the header's `quell_batch_unmapped` does for a range that doesn't follow the last one.
+///
+/// # Safety
+/// As for that function.
+unsafe fn report_unmapped(
+    batch: *mut quell_batch,
+    space: *mut quell_space,
+    range: quell_range,
+    frame: *mut std::ffi::c_void,
+) -> quell_status {
+    let quell_range {
+        start,
+        pages,
+        stride,
+    } = range;
+    // SAFETY: as the caller promises.
+    unsafe { quell_batch_report_unmapped(batch, space, start, pages, stride, frame) }
+}
+
 /// Memory as C would provide it: zeroed, never moved, shared.
 pub struct CMemory<T>(Box<UnsafeCell<MaybeUninit<T>>>);
 
@@ -307,14 +326,14 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: Frame) {
         let (range, frame) = (Self::range(range), Self::name(frame));
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
-        done(unsafe { quell_batch_unmapped(self.0.at(), space.0.at(), range, frame) });
+        done(unsafe { report_unmapped(self.0.at(), space.0.at(), range, frame) });
     }
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: Frame) {
         let (range, frame) = (Self::range(range), Self::name(frame));
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
         done(unsafe {
             if Kernel::wrong() == Mistake::TablesAsLeaves {
-                quell_batch_unmapped(self.0.at(), space.0.at(), range, frame)
+                report_unmapped(self.0.at(), space.0.at(), range, frame)
             } else {
                 quell_batch_table_unlinked(self.0.at(), space.0.at(), range, frame)
             }
