@@ -1,5 +1,6 @@
 //! Checks that each table of measurements in a document is the one that its file in `docs/tables` prints. The file has
-//! the command, date, host and commit of the measurement. For a simulation, the host is the simulated machine.
+//! the command, date, host and commit of the measurement. For a simulation, the host is the simulated machine. If rows
+//! were measured at different times, a column `measured` has the date and commit of each.
 //!
 //! `QUELL_WRITE_TABLES=1 cargo test --package xtask --test tables` writes the tables into the documents.
 
@@ -17,14 +18,15 @@ const SIMULATED: &str = "*Simulated ";
 struct File {
     /// The path of the document, from the root of the workspace.
     document: String,
-    /// Repeats the measurement.
-    command: String,
+    /// Repeats the measurement. `None` if that needs programs from outside of this repository.
+    command: Option<String>,
     #[serde(default)]
     measured: Vec<Measurement>,
     #[serde(default)]
     simulated: Vec<Measurement>,
     table: Option<Table>,
     versus: Option<Versus>,
+    counted: Option<Counts>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +55,17 @@ struct Versus {
     side: String,
     /// The name of that side's column.
     column: String,
+}
+
+/// A table that counts the mutants that survive, by the kind of their reason.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counts {
+    /// The path of the list of these mutants, from the root of the workspace.
+    entries: String,
+    columns: Vec<String>,
+    /// Each kind, and its meaning.
+    kinds: Vec<[String; 2]>,
 }
 
 fn root() -> &'static Path {
@@ -117,10 +130,37 @@ impl Versus {
     }
 }
 
+impl Counts {
+    fn table(&self) -> Table {
+        let list: toml::Table = toml::from_str(&read(&self.entries)).expect("TOML");
+        let kept = list["kept"].as_array().expect("a list");
+        let count = |kind: &str| {
+            let of_kind = |entry: &&toml::Value| entry["kind"].as_str() == Some(kind);
+            kept.iter().filter(of_kind).count()
+        };
+        let counts: Vec<_> = self.kinds.iter().map(|[kind, _]| count(kind)).collect();
+        assert_eq!(
+            counts.iter().sum::<usize>(),
+            kept.len(),
+            "a kind is missing"
+        );
+        let rows = self.kinds.iter().zip(counts);
+        Table {
+            columns: self.columns.clone(),
+            rows: rows
+                .map(|([kind, meaning], count)| {
+                    vec![kind.clone(), count.to_string(), meaning.clone()]
+                })
+                .collect(),
+        }
+    }
+}
+
 impl File {
     /// Returns the lines of the table, a blank line, and the line that says when and where it was measured.
     fn lines(&self) -> Vec<String> {
         let made = self.versus.as_ref().map(Versus::table);
+        let made = made.or(self.counted.as_ref().map(Counts::table));
         let table = self.table.as_ref().or(made.as_ref()).expect("a table");
         let line = |cells: &[String]| format!("| {} |", cells.join(" | ")).replace("  ", " ");
         let (names, rules): (Vec<_>, Vec<_>) = table
@@ -135,6 +175,9 @@ impl File {
         for row in &table.rows {
             assert_eq!(row.len(), names.len(), "{}: {row:?}", self.document);
             lines.push(line(row));
+        }
+        if names.iter().any(|name| name == "measured") {
+            return lines;
         }
         let (verb, made) = match (&self.measured[..], &self.simulated[..]) {
             (made, []) => (MEASURED, made),
@@ -194,20 +237,22 @@ fn documents_have_the_tables_of_their_files() {
         let text = read(&path);
         let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
         let document = read(&file.document);
-        let command = file.command.split_whitespace();
-        let words: Vec<&str> = document
-            .split_whitespace()
-            .filter(|&word| word != "\\")
-            .collect();
-        let command: Vec<&str> = command.collect();
-        assert!(
-            words.windows(command.len()).any(|words| words
-                .iter()
-                .zip(&command)
-                .all(|(word, own)| word.trim_matches(['`', '(', ')', ',', ';', ':']) == *own)),
-            "{} lacks the command of {path}",
-            file.document
-        );
+        if let Some(command) = &file.command {
+            let words: Vec<&str> = document
+                .split_whitespace()
+                .filter(|&word| word != "\\")
+                .collect();
+            let command: Vec<&str> = command.split_whitespace().collect();
+            assert!(
+                words
+                    .windows(command.len())
+                    .any(|words| words.iter().zip(&command).all(|(word, own)| word
+                        .trim_matches(['`', '(', ')', ',', ';', ':'])
+                        == *own)),
+                "{} lacks the command of {path}",
+                file.document
+            );
+        }
         let new = with_table(&document, &file.lines());
         let new = new.unwrap_or_else(|| panic!("{} has no table of {path}", file.document));
         if std::env::var_os("QUELL_WRITE_TABLES").is_some() {
