@@ -59,7 +59,7 @@ pub enum Purpose {
     Reclaim,
     /// Pages are about to move to other frames. The batch flushes as for [`Purpose::Reclaim`].
     Migration,
-    /// Reclaim or demotion takes clean pages away that were mapped read-only everywhere. The batch may end with
+    /// Reclaim or demotion takes away clean pages whose mappings are all read-only. The batch may end with
     /// [`Batch::finish_deferred`]. If lazy unmap is on, it flushes nothing before its end.
     Lazy,
 }
@@ -189,9 +189,9 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Makes an empty batch like [`Engine::batch_into`], with places for `N` spaces, from 1 to 8. Never waits.
     ///
-    /// The batch also takes changes of further spaces, but keeps no details of them. When it ends, it flushes all of
-    /// such a space, on all CPUs that may have the space loaded and on some others. With `N` = 1, a batch takes about
-    /// 160 bytes and its list, so it's cheap to move.
+    /// The batch also takes changes of further spaces, but keeps no details of them. When it ends, it flushes these
+    /// spaces whole, on all CPUs that may have them loaded and on some others. With `N` = 1, a batch takes about 160
+    /// bytes and its list, so it's cheap to move.
     #[inline]
     pub fn batch_of_spaces<S, L, const N: usize>(
         &self,
@@ -245,12 +245,11 @@ where
             .any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
     }
 
-    /// Returns whether you may report a change of `space` later than under the table's lock.
+    /// Returns whether you may report a change of `space` after you have dropped the table's lock.
     ///
-    /// If `true`, you may write the tables, drop their lock, and report the change at any time before the batch
-    /// flushes. It's `true` if the batch's last report was for `space`, and no invalidation was broadcast for it. Other
-    /// code that finds a cleared entry then already learns of an outstanding flush ([`Engine::flush_pending`]). Never
-    /// waits.
+    /// If `true`, report the change at any time before the batch flushes. It's `true` if the batch's last report was
+    /// for `space`, and no invalidation was broadcast for it. The space then counts the batch already, so other code
+    /// that finds the entry cleared makes the flush ([`Engine::flush_pending`]). Never waits.
     #[inline]
     pub fn may_report_late(&self, space: &AddressSpace<H>) -> bool {
         let pending = self.unflushed.pending.as_slice();
@@ -386,10 +385,12 @@ where
     /// May wait for other CPUs, if it flushes or if the ledger is full. If there are devices
     /// ([`Hardware::HAS_SECONDARY`]), it waits for them, because their flush is never deferred.
     ///
-    /// It flushes now if [`Policy::lazy_unmap`](crate::Policy) is off, or if there's no room in the ledger. It also
-    /// flushes now if the batch has a change with [`Scope::Tables`], mappings of both the kernel and a user space, or
-    /// more spaces than places. Finally, it flushes now if a space has more outstanding batches than twice
-    /// [`MAX_CPUS`](crate::MAX_CPUS).
+    /// It flushes now in these cases:
+    ///
+    /// * [`Policy::lazy_unmap`](crate::Policy) is off, or the ledger is full.
+    /// * The batch has a change with [`Scope::Tables`], or changes of both the kernel and a user space.
+    /// * The batch has more spaces than places.
+    /// * A space has more outstanding batches than twice [`MAX_CPUS`](crate::MAX_CPUS).
     ///
     /// You guarantee that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
     /// uses any more ([`crate::kernel`]). If the flush was deferred, call
@@ -399,8 +400,8 @@ where
     /// the batch.
     ///
     /// The engine checks none of this. A mapping counts as long as a CPU may use it, even if its entry has changed. For
-    /// example, another CPU has write-protected an entry of the frame. Then make sure first that the other CPU's batch
-    /// has flushed ([`Engine::flush_pending_batches`]).
+    /// example, if another CPU has write-protected an entry of the frame, first make sure that its batch has flushed
+    /// ([`Engine::flush_pending_batches`]).
     pub fn finish_deferred(&mut self) -> Outcome<'_, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();

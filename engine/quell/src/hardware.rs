@@ -1,4 +1,4 @@
-//! The interface that a machine provides to the engine: [`Hardware`], whose page has the rules.
+//! The interface between the engine and a machine. The rules are on the page of [`Hardware`].
 //!
 //! The engine is generic over the machine. A kernel, a hypervisor, the simulators, a set of threads and a checker of
 //! memory orderings all implement [`Hardware`]. Shared memory is part of the machine, too: every word that
@@ -86,8 +86,8 @@ pub enum Invalidation {
     /// All entries under all tags, walker caches included. Global kernel entries may stay.
     All,
     /// The entries of a range of the kernel's half: global ones, and those under the loaded tag. For example, `invlpg`,
-    /// `tlbi vaae1`, or `sfence.vma` with only an address. If each CPU has its own tags, entries under other tags may
-    /// stay. If tags are system-wide, those must be dropped, too.
+    /// `tlbi vaae1`, or `sfence.vma` with only an address. Entries under other tags may stay if each CPU has its own
+    /// tags, but not if tags are system-wide.
     Kernel {
         /// The range, one invalidation per stride.
         range: PageRange,
@@ -156,12 +156,11 @@ impl<H> PerCpuAddress<H> {
 /// # Guarantees of the implementation
 ///
 /// * When [`Hardware::invalidate`] returns, it has taken effect on this CPU. No later access of this CPU uses a covered
-///   entry. If a later access was begun speculatively with such an entry, its result is discarded. Exempt are entries
-///   that were filled
-///   again from the tables after the call began. Fills after the call see every page-table store that precedes the call
-///   in program order, and those of other CPUs that this CPU has observed. If a release store follows the call, another
-///   CPU sees that store only after the call has taken effect. All of this also holds for [`Hardware::load_root`]
-///   without `keep`.
+///   entry. If a later access was begun speculatively with such an entry, its result is discarded. Entries that were
+///   filled again after the call began may be used. Fills after the call see every page-table store that precedes the
+///   call in program order, and those of other CPUs that this CPU has observed. If a release store follows the call,
+///   another CPU sees that store only after the call has taken effect. All of this also holds for
+///   [`Hardware::load_root`] without `keep`.
 /// * [`Hardware::fence`] orders everything before it, table stores included, before everything after it. It *also*
 ///   makes table stores visible to the page-table walkers of all CPUs. These are this CPU's stores, and those of other
 ///   CPUs that it has observed, for example by taking the lock under which they were made. On x86 it's `mfence`, on Arm
@@ -183,7 +182,7 @@ impl<H> PerCpuAddress<H> {
 /// A kernel frees memory after a flush, which is safe only if the flush happened. So the implementation must give the
 /// guarantees above, and its [`Hardware::Broadcasts`] those of [`Broadcast`]. [`Hardware::this_cpu`] returns the number
 /// of the CPU that executes the call, and no two CPUs get the same number at the same time. [`Hardware::features`]
-/// claims nothing that the machine lacks.
+/// reports nothing that the machine lacks.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
@@ -199,7 +198,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// The maximum number of ranges in one request, from 1 to 11.
     ///
     /// A request with more ranges, or with more invalidations than [`Features::full_above`], becomes a flush of the
-    /// whole tag. Choose a lower number if a whole flush is cheap. It doesn't make a request take less memory.
+    /// whole tag. Choose a lower number if a whole flush is cheap. A request takes the same memory with any number.
     ///
     /// Any other number doesn't compile:
     ///
@@ -239,10 +238,11 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Returns the smallest number of targets for which a flush uses shared cache lines.
     ///
     /// With that many targets or more, the initiator writes and reads one cache line for every 32 CPUs instead of one
-    /// for each CPU. A flush with few targets takes longer that way, because the targets count their answers. The
-    /// default is never. On a machine with many CPUs return for example 8, and the same number at each call. Only
-    /// flushes of one range or of a whole space use shared lines. If several batches of the space are pending, a flush
-    /// needs 16 times as many targets.
+    /// for each CPU. A flush with few targets takes longer that way, because the targets count their answers. By
+    /// default no flush does this. On a machine with many CPUs return for example 8, and the same number at each call.
+    ///
+    /// Only flushes of one range or of a whole space use shared lines. While several batches of the space are pending,
+    /// a flush uses them only with 16 times as many targets.
     ///
     /// With any value but the default, batches of one space that finish at the same time share a full flush. They do so
     /// only if more than two CPUs have the space loaded.
@@ -314,9 +314,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Loads a root under a tag. With `keep`, entries under the tag may survive. Without it, none of them exists when
     /// the call returns. Called with interrupts masked.
     ///
-    /// On machines without tags only global entries survive, with one exception. If the machine's broadcasts name no
-    /// tag and reach every CPU's entries under every tag, it may keep entries under private tags that the engine
-    /// doesn't know.
+    /// On machines without tags only global entries survive, with one exception. A machine may use tags of its own, of
+    /// which the engine doesn't know, and keep entries under them. Its broadcasts must then name no tag, and reach the
+    /// entries of every CPU under every tag.
     ///
     /// # Safety
     /// The frame `root` holds a root table in the machine's format, which maps the kernel as every root does. It stays
@@ -356,8 +356,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// [`Engine::retire`](crate::Engine::retire) and [`Cpu::synchronize_text`](crate::Cpu::synchronize_text) don't make
     /// it.
     ///
-    /// The implementation is one atomic operation, with a full barrier, on memory that the hypervisor shares with the
-    /// guest: "preempted" becomes "preempted, to be flushed".
+    /// Implement it as one atomic operation, with a full barrier, on memory that the hypervisor shares with the guest.
+    /// It changes "preempted" to "preempted, to be flushed".
     #[inline]
     fn flush_on_reentry(&self, target: CpuId) -> bool {
         let _ = target;
@@ -382,8 +382,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// It covers the calls of [`Hardware::start_secondary`] on this CPU, and those on other CPUs that this CPU has
     /// observed. If devices take invalidations from a queue, put a command behind them that signals when it
     /// completes. The mark can be the number of that command. If `start_secondary` itself completes the invalidations,
-    /// return any number. The call may come
-    /// under the lock of a table, so it must not wait.
+    /// return any number. The call may come under the lock of a table, so it must not wait.
     #[inline]
     fn mark_secondary(&self) -> u64 {
         0
@@ -431,7 +430,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     ///
     /// The kernel may wake or queue the code that calls [`InFlight::is_done`](crate::InFlight::is_done). While a flush
     /// is in flight, every [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt) makes this call at its end, with
-    /// interrupts masked. So does every CPU that is going offline. The call is often unnecessary, but never too early.
+    /// interrupts masked. So does every CPU that is going offline. The call may be needless, but never comes before the
+    /// answers.
     #[inline]
     fn flush_answered(&self) {}
 
@@ -448,8 +448,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Returns whether this CPU may wait for other CPUs now.
     ///
-    /// Called only in debug builds, by each call of the engine that may wait and is about to: for example by
-    /// [`Batch::finish`](crate::Batch::finish). If it returns `false`, that call panics.
+    /// In debug builds, a call of the engine that is about to wait, for example
+    /// [`Batch::finish`](crate::Batch::finish), calls this first. If this returns `false`, the call panics.
     ///
     /// Return `false` while this CPU holds a lock for which another CPU may spin with interrupts off. Such a CPU would
     /// never answer, unless it calls [`Cpu::poll`](crate::Cpu::poll) in its loop. For example, a kernel can call its

@@ -4,24 +4,23 @@
 //!
 //! Each flush of changed entries takes the next *flush generation* of the space, after the table was written and before
 //! the initiator reads the set of CPUs. Each CPU stores for each of its tags the generation that it has caught up with.
-//! A target compares the request's generation with its own, so a request may be merged, late or doubled. If the request
-//! is the next step, the target flushes its ranges. If it's behind, the target ignores it. If there's a gap, the target
-//! flushes the whole tag. For example, a target that has caught up with generation 7 flushes the ranges of request 8,
-//! ignores request 6, and answers request 9 with a flush of the whole tag.
+//! A target compares the request's generation with its own, so a request may be merged, late or doubled. A target that
+//! has caught up with generation 7, for example, flushes the ranges of request 8 and ignores request 6. Request 9 makes
+//! it flush the whole tag, because it has missed request 8.
 //!
 //! # The set of CPUs to interrupt
 //!
 //! `loaded` contains the CPUs that may have the space's root loaded. A CPU enters the set *before* it reads the
-//! generation and loads the root, and leaves it after another root was loaded. So the set may contain a CPU in vain,
-//! but never misses one. It doesn't contain CPUs that merely keep tagged entries: they compare generations when they
-//! load the space again.
+//! generation and loads the root, and leaves it after another root was loaded. So the set may contain a CPU
+//! needlessly, but never misses one. It doesn't contain CPUs that merely keep tagged entries: they compare generations
+//! when they load the space again.
 //!
 //! # Deferred flushes
 //!
-//! A later observer that finds an entry already cleared reads three words of one cache line. They show whether a
-//! batch has yet to flush, whether a change that was not counted as a batch ([`overflow`](crate::overflow)) has yet to
-//! be flushed, and whether a flush is deferred until reuse. If all three are clear, every cleared entry of the space has
-//! been flushed.
+//! A *later observer* finds an entry already cleared, and must know whether its flush is over. It reads three words of
+//! one cache line: the number of batches that have yet to flush, the latest change that no batch counts
+//! ([`overflow`](crate::overflow)), and the latest flush that is deferred until reuse. If all three are 0, every cleared
+//! entry of the space has been flushed.
 //!
 //! # Generation and count share a word
 //!
@@ -32,11 +31,13 @@
 //! finds the new generation.
 //!
 //! The count must not overflow into the generation. Half of its range is for pending batches, two for each CPU that the
-//! engine supports. We don't count a batch beyond these: its change becomes one that no batch counts. The other half is
-//! for initiators that have incremented the count and not yet checked the result. It's enough for two on each CPU: one
-//! that an interrupt handler has preempted, and that handler. If the lock of a table lets its holder be preempted,
-//! threads that are stopped between the increment and the check count as well. The 52 bits above last for 14 years of one
-//! flush each 100 ns in one space. With sets of 8192 CPUs, 49 bits remain, which last for one year and nine months.
+//! engine supports. If there are more, their changes become overflow. The other half is for initiators that have
+//! incremented the count and not yet checked the result. It's enough for two on each CPU: one that an interrupt handler
+//! has preempted, and that handler. If a thread can be preempted while it holds the lock of a table, each thread that is
+//! stopped between the increment and the check takes one of these places, too.
+//!
+//! The generation has the remaining 52 bits. At a flush every 100 ns in one space, they last 14 years. With sets of 8192
+//! CPUs, 49 bits remain, which last one year and nine months.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
@@ -148,7 +149,7 @@ pub struct AddressSpace<H: Hardware> {
     overflow: H::Word,
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
-    /// The latest numbers of shared flushes, by scope. Their tasks write this line for their batches, too.
+    /// The latest numbers of shared flushes, by scope. A task that takes one writes `flushes` in this line anyway.
     taken: [H::Word; 2],
     id: SpaceId,
     root: Frame,
@@ -354,8 +355,8 @@ impl<H: Hardware> AddressSpace<H> {
     #[inline]
     #[must_use]
     pub(crate) fn begin_batch(&self, most: u64) -> bool {
-        // SeqCst pairs with `flushes`: an initiator that reads the set before it takes its generation finds a CPU that
-        // loads the space there, or that CPU sees the batch outstanding.
+        // SeqCst pairs with `flushes`: an initiator may read the set before it takes its generation. It finds a CPU
+        // that loads the space in the set, or that CPU sees the batch outstanding.
         // A weaker ordering fails the loom race "a space is loaded while it is flushed".
         let before = Self::decode(self.flushes.fetch_add(1, SeqCst));
         before.pending < most || self.refuse_batch()
