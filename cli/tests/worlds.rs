@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 /// Returns the workload files below the repository's folders of workloads and of published tables.
 fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut folders = vec![root.join("workloads"), root.join("held-out")];
+    let mut folders = ["testbed/workloads/workloads", "model/experiments/held-out"]
+        .map(|folder| root.join(folder))
+        .to_vec();
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {

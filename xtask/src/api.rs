@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// The crates that others use.
-pub const CRATES: [&str; 4] = ["quell", "quell-zero", "quell-arch", "quell-conformance"];
+const CRATES: [&str; 4] = ["quell", "quell-zero", "quell-arch", "quell-conformance"];
 
 /// Compares the interfaces of the published crates with `docs/api`, or updates that folder.
 ///
@@ -47,7 +47,7 @@ fn interface(name: &str) -> Result<String, String> {
     doc.env("RUSTC_BOOTSTRAP", "1");
     let flags = "-Z unstable-options --output-format json --cap-lints allow";
     doc.env("RUSTDOCFLAGS", flags);
-    doc.args(["doc", "--quiet", "--no-deps", "--lib", "--package", name]);
+    doc.args(["doc", "--no-deps", "--lib", "--package", name]);
     command(doc.args(["--target-dir", "target/api"]))?;
     let json = root().join(format!("target/api/doc/{}.json", name.replace('-', "_")));
     let api = Builder::from_rustdoc_json(json)

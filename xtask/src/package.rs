@@ -1,15 +1,14 @@
-//! `cargo xtask package`: builds the published crates from their archives.
+//! `cargo xtask package`: builds every crate from its archive.
 //!
 //! `cargo package` builds each crate from its archive, against the archives of the others. Cargo keeps those unpacked
 //! in its home, by name and version. Their folder's name begins with a hyphen, because it belongs to no registry. We
 //! package a version many times before we publish it, so we remove those folders first.
 
-use crate::api::CRATES;
 use crate::{cargo, run as command};
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// Builds the published crates from their archives.
+/// Builds every crate from its archive.
 ///
 /// # Errors
 /// If cargo can't build a crate from its archive.
@@ -24,7 +23,7 @@ pub fn run() -> Result<(), String> {
         }
     }
     let mut package = cargo();
-    // We can work offline: the build of this program has fetched everything.
-    package.args(["package", "--quiet", "--offline", "--allow-dirty"]);
-    command(package.args(CRATES.iter().flat_map(|name| ["--package", name])))
+    // Archives lack the workspace's profiles. Without debug information the builds take less time.
+    package.env("CARGO_PROFILE_DEV_DEBUG", "false");
+    command(package.args(["package", "--workspace", "--allow-dirty"]))
 }

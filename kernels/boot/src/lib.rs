@@ -17,7 +17,6 @@ macro_rules! remark {
 mod arch;
 pub mod asterinas;
 #[allow(dead_code)] // The kernel's parser of the host's text.
-#[path = "../../quell/src/attached.rs"]
 mod attached;
 pub mod bochs;
 pub mod edits;
@@ -31,7 +30,6 @@ pub mod follow;
 mod images;
 #[cfg(unix)]
 pub mod linux;
-#[path = "../../quell/src/options.rs"]
 mod options;
 mod patience;
 pub mod qemu;

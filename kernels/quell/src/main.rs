@@ -17,6 +17,7 @@ extern crate alloc;
 mod accessors;
 mod arch;
 #[allow(dead_code)] // The host writes this text, which the kernel reads.
+#[path = "../../boot/src/attached.rs"]
 mod attached;
 mod audit;
 mod bench;
@@ -35,6 +36,7 @@ mod memory;
 #[cfg(feature = "mutants")]
 mod mistaken;
 mod mistakes;
+#[path = "../../boot/src/options.rs"]
 mod options;
 mod platform;
 mod program;

@@ -47,7 +47,7 @@ use crate::workloads;
 pub use self::calibrate::Factor;
 
 /// The tables of this repository, built in so that our command has them everywhere.
-static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../held-out");
+static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/held-out");
 
 /// The number of seeds with which each side is run.
 pub const SEEDS: u64 = 3;

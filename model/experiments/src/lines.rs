@@ -16,15 +16,15 @@ use crate::trial::Outcome;
 static SOURCES: [(&str, Dir<'_>); 3] = [
     (
         "engine/quell/src",
-        include_dir!("$CARGO_MANIFEST_DIR/../../engine/quell/src"),
+        include_dir!("$CARGO_MANIFEST_DIR/sources/quell"),
     ),
     (
         "testbed/vm/src",
-        include_dir!("$CARGO_MANIFEST_DIR/../../testbed/vm/src"),
+        include_dir!("$CARGO_MANIFEST_DIR/sources/vm"),
     ),
     (
         "model/clock/src",
-        include_dir!("$CARGO_MANIFEST_DIR/../clock/src"),
+        include_dir!("$CARGO_MANIFEST_DIR/sources/clock"),
     ),
 ];
 

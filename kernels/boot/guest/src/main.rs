@@ -18,6 +18,7 @@ mod faults;
 mod linux;
 mod pingpong;
 mod programs;
+#[path = "../../src/versus/protocol.rs"]
 mod protocol;
 mod setup;
 mod team;

@@ -21,7 +21,6 @@ mod guest;
 mod linux;
 mod ours;
 mod plan;
-#[path = "../../guest/src/protocol.rs"]
 mod protocol;
 pub mod report;
 mod soak;

@@ -2,7 +2,7 @@ use super::*;
 use quell::Policy;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../held-out")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("held-out")
 }
 
 /// Makes a table whose sides differ in a discard.
