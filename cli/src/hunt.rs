@@ -1,5 +1,6 @@
 //! `quell hunt`: boots any kernel on TLBs that do their worst.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use quell_hunt::{Hunt, Skip, Symbols, setup};
 use crate::boot::mistaken;
 use quell_model::output::{document_line, note, say};
 use quell_model::usage::usage;
+use quell_workloads::files::hint;
 
 /// Boot an x86-64 kernel on emulated TLBs that do the worst that the manual allows
 ///
@@ -124,11 +126,28 @@ impl HuntArgs {
             .flatten()
         {
             if !file.is_file() {
-                return Err(usage(format_args!("{}: no such file", file.display())));
+                return Err(usage(format_args!(
+                    "{}: no such file{}",
+                    file.display(),
+                    near_file(file)
+                )));
             }
         }
         Ok((hunt, symbols))
     }
+}
+
+/// Returns a hint at the file beside this one with the nearest name, or at our own kernel.
+fn near_file(file: &Path) -> String {
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let beside = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = beside.filter_map(|entry| entry.file_name().into_string().ok());
+    let names: Vec<String> = names.chain(["quell".to_owned()]).collect();
+    let wrong = file.file_name().unwrap_or_default().to_string_lossy();
+    hint(&wrong, names.iter().map(String::as_str))
 }
 
 /// Runs the command.

@@ -319,7 +319,7 @@ fn a_call_or_policy_that_is_not_there_is_refused() {
         command.code(2).stderr(contains(why));
     };
     let scale = ["scale", "dontneed", "--cpus", "1", "--show", "dontned"];
-    refused(&scale, "makes no such call");
+    refused(&scale, "it makes ");
     let run = ["run", "dontneed", "--policy", "latrr"];
     refused(&run, "did you mean `latr`?");
 }

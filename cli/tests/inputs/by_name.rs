@@ -316,6 +316,8 @@ fn a_misspelt_name_suggests_the_nearest() {
             "SwitchIgnoresGeneration",
         ),
         ("measure host --only discrad", "discard"),
+        ("scale dontneed --cpus 1 --show discrad", "discard"),
+        ("hunt quel", "quell"),
     ] {
         let words: Vec<_> = line.split(' ').collect();
         let refused = quell(&words).assert().code(2);

@@ -95,16 +95,6 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let named = args.show.name(&workload);
     let metric = named.as_deref().unwrap_or(scaled.metric);
     let results = &scaled.results;
-    let mut values = scaled.points.iter().flat_map(|point| &point.values);
-    if let ShownFigure::Call(call) = &args.show
-        && values.all(Option::is_none)
-        && results.failures().next().is_none()
-    {
-        let name = workload.name();
-        return Err(usage(format_args!(
-            "--show {call}: {name} makes no such call; `quell run {name}` lists its calls"
-        )));
-    }
     let title = format!("{} on {}", workload.name(), machine.title());
     let ratio = format!("{metric}, as a ratio to {}", texts[0]);
     let (points, figure, upward) = match args.relative {

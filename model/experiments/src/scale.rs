@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quell_clock::MachineFile;
 use quell_workloads::Workload;
+use quell_workloads::files::hint;
 use serde::Serialize;
 
 use crate::charts::{COLORS, Chart, Line, VerticalScale};
@@ -73,12 +74,27 @@ pub struct Point {
     pub values: Vec<Option<f64>>,
 }
 
-/// The error that the workload supports none of the numbers of CPUs.
+/// A workload that can't be run, or lacks the figure to show.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{workload} runs on none of these numbers of CPUs: {why}")]
-pub struct EmptySweep {
-    workload: &'static str,
-    why: String,
+pub enum ScaleError {
+    /// The workload supports none of the numbers of CPUs.
+    #[error("{workload} runs on none of these numbers of CPUs: {why}")]
+    NoCpus {
+        /// The workload's name.
+        workload: &'static str,
+        /// Why it can't run on the last of these numbers.
+        why: String,
+    },
+    /// The workload makes no such call.
+    #[error("{workload} makes no call `{call}`{}; it makes {}", hint(call, made.iter().copied()), made.join(", "))]
+    NoCall {
+        /// The workload's name.
+        workload: &'static str,
+        /// The name of the call.
+        call: String,
+        /// The names of the calls that the workload makes.
+        made: Vec<&'static str>,
+    },
 }
 
 /// The results of a scale experiment.
@@ -93,7 +109,7 @@ pub struct ScaleResults {
 
 impl Sweep {
     /// Returns the numbers of CPUs on which the workload runs.
-    fn counts(&self) -> Result<Vec<usize>, EmptySweep> {
+    fn counts(&self) -> Result<Vec<usize>, ScaleError> {
         let mut refused = String::new();
         let mut runs = |&cpus: &usize| {
             let fitted = self.workload.fitted(cpus);
@@ -101,7 +117,7 @@ impl Sweep {
         };
         let counts: Vec<usize> = self.cpus.iter().copied().filter(&mut runs).collect();
         if counts.is_empty() {
-            return Err(EmptySweep {
+            return Err(ScaleError::NoCpus {
                 workload: self.workload.name(),
                 why: refused,
             });
@@ -120,10 +136,23 @@ impl Sweep {
     /// A failed run leaves a gap in its point, and its error is in the results.
     ///
     /// # Errors
-    /// If the workload supports none of the numbers of CPUs.
-    pub fn run(&self) -> Result<ScaleResults, EmptySweep> {
+    /// If the workload supports none of the numbers of CPUs, or makes no such call in the first run.
+    pub fn run(&self) -> Result<ScaleResults, ScaleError> {
         let counts = self.counts()?;
         let mut results = Results::default();
+        if let (ShownFigure::Call(call), [policy, ..]) = (&self.show, &self.policies[..]) {
+            let first = self.job(*policy, counts[0]);
+            results.run("running", [first.clone()]);
+            if let Ok(outcome) = results.get(&first)
+                && self.show.of(outcome).is_none()
+            {
+                return Err(ScaleError::NoCall {
+                    workload: self.workload.name(),
+                    call: call.clone(),
+                    made: outcome.latencies.iter().map(|made| made.call).collect(),
+                });
+            }
+        }
         let jobs = counts
             .iter()
             .flat_map(|&cpus| self.policies.iter().map(move |&policy| (policy, cpus)));

@@ -18,6 +18,13 @@ impl Symbols {
     /// # Errors
     /// If it cannot be read or is neither.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let about = std::fs::metadata(file).with_context(|| file.display().to_string())?;
+        if !about.is_file() {
+            bail!(
+                "{}: not a regular file: expected an ELF file with symbols, or a System.map",
+                file.display()
+            );
+        }
         let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
         let mut functions = if bytes.starts_with(b"\x7fELF") {
             of_elf(&bytes).with_context(|| file.display().to_string())?
@@ -127,6 +134,8 @@ mod tests {
         assert_eq!(symbols.range("g"), Ok(0x30..0x40));
         assert!(symbols.range("f").is_err_and(|why| why.contains("several")));
         assert!(symbols.range("h").is_err());
+        let device = Symbols::read(Path::new("/dev/zero"));
+        assert!(device.unwrap_err().to_string().contains("regular file"));
         std::fs::write(&file, "not a map").unwrap();
         let error = Symbols::read(&file).unwrap_err().to_string();
         assert!(error.contains("System.map"), "{error}");
