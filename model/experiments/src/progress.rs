@@ -117,9 +117,15 @@ fn text(glance: &ProgressLine, elapsed: Duration) -> String {
     text
 }
 
-/// Returns the time left at the present pace; `None` if nothing is done yet.
+/// Returns the time left at the present pace; `None` if too little is done to tell: a hundredth in the first minute is
+/// often a start that was slow.
 fn left(share: f64, elapsed: Duration) -> Option<Duration> {
-    if share <= 0.0 {
+    let enough = if elapsed < Duration::from_secs(60) {
+        0.05
+    } else {
+        0.0
+    };
+    if share <= enough {
         return None;
     }
     Duration::try_from_secs_f64(elapsed.as_secs_f64() * (1.0 - share).max(0.0) / share).ok()
@@ -145,7 +151,9 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(left(0.25, second), Some(3 * second));
         assert_eq!(left(1.0, second), Some(Duration::ZERO));
-        assert_eq!(left(0.0, second), None);
+        assert_eq!(left(0.0, 100 * second), None);
+        assert_eq!(left(0.01, second), None);
+        assert_eq!(left(0.01, 99 * second), Some(9801 * second));
         assert_eq!(left(1e-9, Duration::MAX), None);
     }
 
