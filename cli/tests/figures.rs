@@ -4,7 +4,7 @@
 //! minutes: `cargo xtask ci figures`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -14,13 +14,14 @@ fn root() -> PathBuf {
 fn printed(arguments: &[&str]) -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let command = Command::new(cargo)
-        .args(["run", "--release", "--quiet", "--"])
+        .args(["run", "--release", "--"])
         .args(arguments)
         .current_dir(root())
+        // On the screen, because cargo may wait for another cargo.
+        .stderr(Stdio::inherit())
         .output()
         .expect("the command runs");
-    let errors = String::from_utf8_lossy(&command.stderr);
-    assert!(command.status.success(), "{arguments:?}: {errors}");
+    assert!(command.status.success(), "{arguments:?}");
     String::from_utf8(command.stdout).expect("text")
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The exit code of a step that lacks a tool. It's automake's number; smaller codes are failures of cargo, pytest and
 /// `quell`.
@@ -103,7 +103,8 @@ fn passes(step: &Step) -> bool {
 
 fn execute(step: &Step, log: &std::path::Path) -> io::Result<Option<i32>> {
     fs::create_dir_all(root().join("target/ci"))?;
-    let log = File::create(log)?;
+    let path = log;
+    let log = File::create(path)?;
     let mut command = match step.command.split_first() {
         Some((&"cargo", rest)) => {
             let mut cargo = cargo();
@@ -118,6 +119,23 @@ fn execute(step: &Step, log: &std::path::Path) -> io::Result<Option<i32>> {
         None => return Err(io::Error::other("a step without a command")),
     };
     command.envs(step.environment.iter().copied());
-    let status = command.stdout(log.try_clone()?).stderr(log).status()?;
-    Ok(status.code())
+    let mut child = command.stdout(log.try_clone()?).stderr(log).spawn()?;
+    let mut waits = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code());
+        }
+        thread::sleep(Duration::from_millis(100));
+        // Another cargo can keep this one waiting for hours, and the log is not on the screen.
+        if !waits && let Some(why) = fs::read_to_string(path).ok().and_then(blocked) {
+            println!("{:14} waits: {why}", step.name);
+            waits = true;
+        }
+    }
+}
+
+/// Returns cargo's line about the lock that it waits for, if that is the last line of its log.
+fn blocked(log: String) -> Option<String> {
+    let last = log.lines().last()?.trim();
+    last.starts_with("Blocking ").then(|| last.to_owned())
 }

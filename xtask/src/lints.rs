@@ -15,7 +15,7 @@ pub fn run() -> Result<(), String> {
         &["--lib", "--bins", "--profile", "test"],
     ] {
         let mut clippy = cargo();
-        clippy.args(["clippy", "--workspace", "--quiet", "--features"]);
+        clippy.args(["clippy", "--workspace", "--features"]);
         clippy.arg("quell-threads/loom,quell-workloads/conformance");
         command(clippy.args(targets).args(["--", "-D", "warnings"]))?;
     }
