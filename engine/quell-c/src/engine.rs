@@ -12,7 +12,8 @@ use crate::text::{Line, of_c};
 use crate::values::enum_quell_tagging;
 use core::ffi::{CStr, c_char};
 use quell::{
-    Engine, EngineError, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging,
+    Engine, EngineError, Features, Hardware, LedgerEntry, Mechanism, PerCpuData, Policy, Slot,
+    Tagging,
 };
 #[cfg(feature = "text")]
 use quell_conformance::{PolicyText, parse_policy};
@@ -443,8 +444,8 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     // SAFETY: C gives the arrays to the engine for ever.
     let slots = unsafe { array(setup.slots, slots, why, |_| Slot::new()) }?;
     let per_cpu = |cpu: usize| match each {
-        0 => PerCpu::new(),
-        _ => PerCpu::with_slots(&slots[cpu * each..][..each]),
+        0 => PerCpuData::new(),
+        _ => PerCpuData::with_slots(&slots[cpu * each..][..each]),
     };
     let (per_cpu, places): (&[_], Places) = if setup.cpu_places.is_null() {
         let why = c"quell_setup.cpus is not aligned to QUELL_LINE_ALIGN";

@@ -22,7 +22,7 @@ use core::convert::Infallible;
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, offset_of, size_of};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use quell::{AddressSpace, Batch, FrameList, InFlight, Page, PageRange, PageSize, Scope};
+use quell::{AddressSpace, Batch, FlushInFlight, FrameList, Page, PageRange, PageSize, Scope};
 
 impl Place for quell_batch {
     type Content = BatchPlace;
@@ -67,8 +67,8 @@ pub(crate) type CBatch =
     Batch<'static, &'static AddressSpace<Machine>, NoFrames, QUELL_BATCH_SPACES>;
 
 /// The engine's batch whose flush was started.
-type CInFlight =
-    InFlight<'static, 'static, &'static AddressSpace<Machine>, NoFrames, QUELL_BATCH_SPACES>;
+type CFlushInFlight =
+    FlushInFlight<'static, 'static, &'static AddressSpace<Machine>, NoFrames, QUELL_BATCH_SPACES>;
 
 /// Memory for a batch. The seal records whether there is a batch, and whether its flush was started. A started flush
 /// borrows the batch, and nothing else refers to it.
@@ -83,7 +83,7 @@ pub(crate) struct BatchPlace {
     unreported: u64,
     seal: AtomicU64,
     batch: MaybeUninit<CBatch>,
-    flight: MaybeUninit<CInFlight>,
+    flight: MaybeUninit<CFlushInFlight>,
     /// The callback at the end of the started flush, with its argument.
     pub(crate) callback: MaybeUninit<(Callback, *mut c_void)>,
     /// The machine of the batch's engine.

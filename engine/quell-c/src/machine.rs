@@ -8,8 +8,8 @@ use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
 use quell::MAX_CPUS;
 use quell::{
-    CpuId, CpuSet, Features, Frame, Hardware, Invalidation, Mechanism, PageRange, PerCpu,
-    PerCpuAddress, Policy, Scope, Tag,
+    CpuId, CpuSet, Features, Frame, Hardware, Invalidation, Mechanism, PageRange, PerCpuAddress,
+    PerCpuData, Policy, Scope, Tag,
 };
 
 use crate::capacity::CHECKED;
@@ -239,7 +239,7 @@ pub struct quell_hooks {
 }
 
 /// The address of each CPU's state, if the states aren't one array.
-pub(crate) type Places = &'static [&'static PerCpu<'static, Machine>];
+pub(crate) type Places = &'static [&'static PerCpuData<'static, Machine>];
 
 /// The machine that the kernel's functions form.
 pub struct Machine {

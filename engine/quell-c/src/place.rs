@@ -13,7 +13,7 @@ use crate::status::{quell_status, refuse};
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use quell::{AddressSpace, DeferredFlush, Engine, Hardware, LedgerEntry, PerCpu, Slot, Stamp};
+use quell::{AddressSpace, DeferredFlush, Engine, Hardware, LedgerEntry, PerCpuData, Slot, Stamp};
 
 /// Bytes of a `struct quell_engine`.
 pub const QUELL_ENGINE_SIZE: usize = 576;
@@ -155,7 +155,7 @@ impl Place for quell_engine {
     type Content = EngineCell;
 }
 impl Place for quell_cpu {
-    type Content = PerCpu<'static, Machine>;
+    type Content = PerCpuData<'static, Machine>;
 }
 impl Place for quell_slot {
     type Content = Slot<Machine>;
@@ -404,7 +404,7 @@ pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a EngineCe
 pub(crate) unsafe fn made_here<'a>(
     place: *const quell_engine,
     here: *const quell_cpu,
-) -> Result<(&'a EngineCell, &'a PerCpu<'static, Machine>), quell_status> {
+) -> Result<(&'a EngineCell, &'a PerCpuData<'static, Machine>), quell_status> {
     // SAFETY: as the caller promises.
     let made = unsafe { made(place) }?;
     if CHECKED {

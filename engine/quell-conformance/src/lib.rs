@@ -18,7 +18,7 @@
 //! ```
 //! # use quell::{CpuId, CpuSet, Features, Hardware, Invalidation, NoBroadcasts, Tag, Tagging};
 //! # use std::sync::atomic::{AtomicU64, Ordering};
-//! use quell::{Engine, LedgerEntry, Extent, Frame, Page, PerCpu, Policy};
+//! use quell::{Engine, LedgerEntry, Extent, Frame, Page, PerCpuData, Policy};
 //! use quell_conformance::{Bench, Rights, Suite};
 //! use quell_zero::{PhysicalMemory, Strategy};
 //! use std::collections::HashMap;
@@ -141,7 +141,7 @@
 //! # }
 //! #
 //! let machine = Machine::default();
-//! let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
+//! let (cpus, ledger) = ([PerCpuData::new()], [(); 4].map(|()| LedgerEntry::new()));
 //! let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL)?;
 //! let suite = Suite::new(&engine);
 //!

@@ -7,7 +7,7 @@
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidation,
-    KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging,
+    KernelEntries, LedgerEntry, Page, PageRange, PerCpuData, Policy, Purpose, Scope, Tag, Tagging,
     Word,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
@@ -619,7 +619,7 @@ fn machine<const S: bool>(
         handler: OnceLock::new(),
     }));
     // One more than the machine has, because an engine may have CPUs that don't run the suite.
-    let cpus: Vec<_> = (0..=CPUS).map(|_| PerCpu::new()).collect();
+    let cpus: Vec<_> = (0..=CPUS).map(|_| PerCpuData::new()).collect();
     let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
     let engine =
         Engine::new(toy, cpus.leak(), ledger.leak(), policy).expect("a machine that holds");

@@ -5,7 +5,7 @@
 
 use quell::{
     CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidation, LedgerEntry, NoBroadcasts,
-    Page, PageRange, PerCpu, Policy, Purpose, Tag, Tagging,
+    Page, PageRange, PerCpuData, Policy, Purpose, Tag, Tagging,
 };
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ unsafe impl Hardware for Machine {
 
 fn main() {
     let machine = Machine::default();
-    let cpus = [PerCpu::new(), PerCpu::new()];
+    let cpus = [PerCpuData::new(), PerCpuData::new()];
     let ledger: Vec<LedgerEntry<Machine>> = (0..64).map(|_| LedgerEntry::new()).collect();
     let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL).expect("a machine that holds");
 

@@ -10,7 +10,7 @@ use crate::features::{EngineError, Features, Tagging};
 use crate::hardware::{Broadcast, Hardware};
 use crate::inbox::RequestLimits;
 use crate::ledger::{Ledger, LedgerEntry};
-use crate::per_cpu::PerCpu;
+use crate::per_cpu::PerCpuData;
 use crate::policy::{Mechanism, Policy, TagPolicy};
 use crate::request::RANGES;
 use crate::shared_inbox::{OwnSharedInbox, SharedInbox, cluster_of, group_of};
@@ -29,9 +29,9 @@ use core::sync::atomic::Ordering::Relaxed;
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{Engine, Frame, LedgerEntry, PerCpu, Policy};
+/// use quell::{Engine, Frame, LedgerEntry, PerCpuData, Policy};
 /// let machine = OneCpu::default(); // the kernel's own type, which implements `Hardware`
-/// let cpus = [PerCpu::new()];
+/// let cpus = [PerCpuData::new()];
 /// let ledger = [(); 4].map(|()| LedgerEntry::new());
 /// let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL)?;
 /// // Each CPU, before it loads its first space:
@@ -50,7 +50,7 @@ pub struct Engine<'m, H: Hardware> {
     pub(crate) features: Features,
     policy: Policy,
     /// The state of the CPUs, unless the machine keeps it ([`Hardware::per_cpu`]).
-    given: &'m [PerCpu<'m, H>],
+    given: &'m [PerCpuData<'m, H>],
     /// The number of CPUs.
     pub(crate) count: usize,
     pub(crate) ledger: Ledger<'m, H>,
@@ -86,7 +86,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// In debug builds, if two CPUs share a state, or if a CPU with one of these states is online in another engine.
     pub fn new(
         hw: &'m H,
-        cpus: &'m [PerCpu<'m, H>],
+        cpus: &'m [PerCpuData<'m, H>],
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
     ) -> Result<Self, EngineError> {
@@ -118,7 +118,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
 
     fn make(
         hw: &'m H,
-        given: &'m [PerCpu<'m, H>],
+        given: &'m [PerCpuData<'m, H>],
         count: usize,
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
@@ -248,7 +248,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// # Panics
     /// If there is no such CPU.
     #[inline]
-    pub(crate) fn cpu(&self, cpu: CpuId) -> &'m PerCpu<'m, H> {
+    pub(crate) fn cpu(&self, cpu: CpuId) -> &'m PerCpuData<'m, H> {
         state_of(self.hw, self.given, cpu)
     }
 
@@ -265,7 +265,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     }
 
     /// Returns the inbox with the counter of this CPU's group. The CPU's state is `here`.
-    pub(crate) fn shared_group(&self, here: &PerCpu<'_, H>) -> &'m SharedInbox<H::Word> {
+    pub(crate) fn shared_group(&self, here: &PerCpuData<'_, H>) -> &'m SharedInbox<H::Word> {
         &self.cpu(group_of::<H::Word>(here.id())).shared
     }
 
@@ -273,7 +273,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     #[inline]
     pub(crate) fn own_shared_inbox<'e>(
         &'e self,
-        here: &'e PerCpu<'e, H>,
+        here: &'e PerCpuData<'e, H>,
     ) -> OwnSharedInbox<'e, H::Word> {
         let cpu = here.id();
         OwnSharedInbox {
@@ -285,7 +285,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
 
     /// Returns the state of a CPU, or `None` if there's no such CPU.
     #[inline]
-    pub(crate) fn known_cpu(&self, cpu: CpuId) -> Option<&'m PerCpu<'m, H>> {
+    pub(crate) fn known_cpu(&self, cpu: CpuId) -> Option<&'m PerCpuData<'m, H>> {
         match self.hw.per_cpu(cpu) {
             Some(place) => (cpu.index() < self.count).then(|| place.get()),
             None => self.given.get(cpu.index()),
@@ -362,7 +362,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
 
 /// Returns a hash of the addresses of all CPUs' states.
 #[cfg(debug_assertions)]
-fn places_of<H: Hardware>(hw: &H, given: &[PerCpu<'_, H>], count: usize) -> usize {
+fn places_of<H: Hardware>(hw: &H, given: &[PerCpuData<'_, H>], count: usize) -> usize {
     let places = (0..count).map(|cpu| {
         let place = core::ptr::from_ref(state_of(hw, given, CpuId(cpu as u16)));
         place.addr().rotate_left(cpu as u32)
@@ -372,7 +372,11 @@ fn places_of<H: Hardware>(hw: &H, given: &[PerCpu<'_, H>], count: usize) -> usiz
 
 /// Returns the state of a CPU: the machine's own, or the one in the given slice.
 #[inline]
-fn state_of<'m, H: Hardware>(hw: &H, given: &'m [PerCpu<'m, H>], cpu: CpuId) -> &'m PerCpu<'m, H> {
+fn state_of<'m, H: Hardware>(
+    hw: &H,
+    given: &'m [PerCpuData<'m, H>],
+    cpu: CpuId,
+) -> &'m PerCpuData<'m, H> {
     match hw.per_cpu(cpu) {
         Some(place) => place.get(),
         None => &given[cpu.index()],

@@ -74,7 +74,7 @@ unsafe impl Hardware for OneCpu {
 macro_rules! one_cpu {
     ($machine:ident, $engine:ident, $space:ident) => {
         let $machine = $crate::example::OneCpu::default();
-        let cpus = [$crate::PerCpu::new()];
+        let cpus = [$crate::PerCpuData::new()];
         let ledger = [(); 4].map(|()| $crate::LedgerEntry::new());
         let $engine = $crate::Engine::new(&$machine, &cpus, &ledger, $crate::Policy::ALL).unwrap();
         // SAFETY: this machine walks no tables.

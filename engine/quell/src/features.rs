@@ -159,7 +159,7 @@ pub enum EngineError {
     },
     /// The policy isn't the machine's only one ([`Hardware::POLICY_IS_FIXED`](crate::Hardware::POLICY_IS_FIXED)).
     OtherPolicy,
-    /// The [`PerCpu`](crate::PerCpu) of a CPU has no slot for a tag.
+    /// The [`PerCpuData`](crate::PerCpuData) of a CPU has no slot for a tag.
     NoSlots {
         /// The CPU.
         cpu: usize,

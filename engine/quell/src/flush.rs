@@ -39,7 +39,7 @@ use crate::cpu_set::{CpuId, CpuSet};
 use crate::flush_info::{EncodedRequest, FlushInfo};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, PostOutcome, WaitGoal};
-use crate::per_cpu::PerCpu;
+use crate::per_cpu::PerCpuData;
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::InlineQueue;
@@ -428,7 +428,7 @@ impl<H: Hardware> Cpu<'_, H> {
     #[inline(always)]
     pub(crate) fn post_asked(
         self,
-        there: &PerCpu<'_, H>,
+        there: &PerCpuData<'_, H>,
         posting: &PostedRequest<'_>,
     ) -> Option<PostOutcome> {
         let contended = || self.count(Counter::EscalatedContention, 1);
@@ -451,7 +451,7 @@ impl<H: Hardware> Cpu<'_, H> {
     pub(crate) fn must_ask(
         self,
         target: CpuId,
-        there: &PerCpu<'_, H>,
+        there: &PerCpuData<'_, H>,
         concern: FlushReason,
     ) -> bool {
         let skipped = match there.state.must_be_asked(concern) {

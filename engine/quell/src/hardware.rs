@@ -100,18 +100,18 @@ pub enum Invalidation {
     Everything,
 }
 
-/// Points to the engine's state of one CPU. Only [`PerCpu::address`](crate::PerCpu::address) makes one.
+/// Points to the engine's state of one CPU. Only [`PerCpuData::address`](crate::PerCpuData::address) makes one.
 ///
 /// # Examples
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{CpuId, Hardware, PerCpu, PerCpuAddress};
+/// use quell::{CpuId, Hardware, PerCpuData, PerCpuAddress};
 /// /// `Hardware::per_cpu` of a kernel that keeps the states in an array.
-/// fn per_cpu<H: Hardware>(states: &'static [PerCpu<'static, H>], cpu: CpuId) -> Option<PerCpuAddress<H>> {
-///     states.get(cpu.index()).map(PerCpu::address)
+/// fn per_cpu<H: Hardware>(states: &'static [PerCpuData<'static, H>], cpu: CpuId) -> Option<PerCpuAddress<H>> {
+///     states.get(cpu.index()).map(PerCpuData::address)
 /// }
-/// # let states: &[PerCpu<OneCpu>] = Box::leak(Box::new([PerCpu::new(), PerCpu::new()]));
+/// # let states: &[PerCpuData<OneCpu>] = Box::leak(Box::new([PerCpuData::new(), PerCpuData::new()]));
 /// assert!(per_cpu(states, CpuId(1)).is_some());
 /// assert!(per_cpu(states, CpuId(2)).is_none());
 /// ```
@@ -204,7 +204,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     ///
     /// ```compile_fail,E0080
     /// # use quell::{CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidation, NoBroadcasts};
-    /// # use quell::{PerCpu, Policy, Tag, Tagging};
+    /// # use quell::{PerCpuData, Policy, Tag, Tagging};
     /// # struct Machine;
     /// # // SAFETY: it keeps no translations.
     /// unsafe impl Hardware for Machine {
@@ -403,7 +403,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Waits until all invalidations in devices started before this call are complete.
     ///
     /// Define it if devices can't be polled. The default [`Hardware::secondary_is_done`] calls it, never under the lock
-    /// of a table. With that default, [`InFlight::is_done`](crate::InFlight::is_done) waits, too.
+    /// of a table. With that default, [`FlushInFlight::is_done`](crate::FlushInFlight::is_done) waits, too.
     #[inline]
     fn complete_secondary(&self) {}
 
@@ -426,12 +426,13 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Pauses for one turn of a waiting loop (`pause`, `yield`). It must let other CPUs make progress.
     fn relax(&self);
 
-    /// Reports that this CPU has answered requests while a flush is in flight ([`InFlight`](crate::InFlight)).
+    /// Reports that this CPU has answered requests while a flush is in flight
+    /// ([`FlushInFlight`](crate::FlushInFlight)).
     ///
-    /// The kernel may wake or queue the code that calls [`InFlight::is_done`](crate::InFlight::is_done). While a flush
-    /// is in flight, every [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt) makes this call at its end, with
-    /// interrupts masked. So does every CPU that is going offline. The call may be needless, but never comes before the
-    /// answers.
+    /// The kernel may wake or queue the code that calls [`FlushInFlight::is_done`](crate::FlushInFlight::is_done).
+    /// While a flush is in flight, every [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt) makes this call at
+    /// its end, with interrupts masked. So does every CPU that is going offline. The call may be needless, but never
+    /// comes before the answers.
     #[inline]
     fn flush_answered(&self) {}
 

@@ -1,16 +1,16 @@
 //! Completion without blocking: batches whose flush we start but don't wait for.
 //!
 //! [`Batch::start`] takes the generations, posts the requests, sends the interrupts and flushes this CPU's own entries,
-//! as [`Batch::finish`] does before it waits. [`InFlight`] describes the rest.
+//! as [`Batch::finish`] does before it waits. [`FlushInFlight`] describes the rest.
 //!
 //! [`Batch::start`] also starts the flush of devices that share the tables. Once every CPU has answered,
-//! [`InFlight::is_done`] checks the devices, too ([`Hardware::secondary_is_done`]). A kernel that doesn't want to poll
-//! devices uses their own interrupts.
+//! [`FlushInFlight::is_done`] checks the devices, too ([`Hardware::secondary_is_done`]). A kernel that doesn't want to
+//! poll devices uses their own interrupts.
 //!
 //! # What we don't guarantee
 //!
-//! The flush doesn't end without a call of [`InFlight::is_done`]. Until then the spaces count the batch as pending, and
-//! every later observer flushes.
+//! The flush doesn't end without a call of [`FlushInFlight::is_done`]. Until then the spaces count the batch as
+//! pending, and every later observer flushes.
 
 use crate::addr::Frame;
 use crate::batch::{Batch, BatchChanges, SpaceRef};
@@ -32,7 +32,7 @@ use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A flush under way: made by [`Cpu::start_flush`], checked by [`InFlight::is_done`].
+/// A flush under way: made by [`Cpu::start_flush`], checked by [`FlushInFlight::is_done`].
 struct StartedFlush {
     /// The targets that have not answered yet.
     targets: CpuSet,
@@ -188,12 +188,12 @@ where
 
 /// Represents a batch whose flush is under way. Made by [`Batch::start`].
 ///
-/// The flush ends in a call of [`InFlight::is_done`] that returns `true`, or in [`InFlight::finish`]. If the value is
-/// dropped, the drop waits for the end. Until then the frames stay in the batch, which takes no further changes. Its
-/// spaces count it as pending, so each call of [`Engine::flush_pending`] for one of them flushes.
+/// The flush ends in a call of [`FlushInFlight::is_done`] that returns `true`, or in [`FlushInFlight::finish`]. If the
+/// value is dropped, the drop waits for the end. Until then the frames stay in the batch, which takes no further
+/// changes. Its spaces count it as pending, so each call of [`Engine::flush_pending`] for one of them flushes.
 ///
-/// To learn when to call [`InFlight::is_done`], define [`Hardware::flush_answered`], which every target calls after it
-/// has answered.
+/// To learn when to call [`FlushInFlight::is_done`], define [`Hardware::flush_answered`], which every target calls
+/// after it has answered.
 ///
 /// Don't pass the value to [`core::mem::forget`]. The batch would keep its frames, and flush again when it's finished
 /// or dropped. And the engine would call [`Hardware::flush_answered`] for ever, as if the forgotten flush were still
@@ -212,12 +212,12 @@ where
 /// assert!(flush.finish().eq([Frame(42)]));
 /// ```
 #[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
-pub struct InFlight<'b, 'e, S, L = FrameArray<Frame>, const N: usize = SPACES>
+pub struct FlushInFlight<'b, 'e, S, L = FrameArray<Frame>, const N: usize = SPACES>
 where
     S: SpaceRef,
     L: FrameList,
 {
-    /// `None` after [`InFlight::finish`] has taken the batch.
+    /// `None` after [`FlushInFlight::finish`] has taken the batch.
     batch: Option<&'b mut Batch<'e, S, L, N>>,
     /// `None` once the flush is over.
     awaited: Option<StartedFlush>,
@@ -228,18 +228,18 @@ impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
     ///
     /// It flushes this CPU's own entries and interrupts the other CPUs, or broadcasts invalidations. Never waits for a
     /// CPU or a device.
-    pub fn start(&mut self) -> InFlight<'_, 'e, S, L, N> {
+    pub fn start(&mut self) -> FlushInFlight<'_, 'e, S, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
-        InFlight {
+        FlushInFlight {
             batch: Some(self),
             awaited,
         }
     }
 }
 
-impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
-    /// Returns whether the flush is over. If so, [`InFlight::finish`] doesn't wait.
+impl<'b, S: SpaceRef, L: FrameList, const N: usize> FlushInFlight<'b, '_, S, L, N> {
+    /// Returns whether the flush is over. If so, [`FlushInFlight::finish`] doesn't wait.
     ///
     /// You may call it on any CPU, any number of times. It checks the targets in turn, up to the first one that hasn't
     /// answered. Never waits for a CPU. It never waits for a device, unless [`Hardware::secondary_is_done`] does.
@@ -265,7 +265,7 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
 
     /// Waits until the flush is over, and returns the frames, like [`Batch::finish`].
     ///
-    /// Doesn't wait if [`InFlight::is_done`] has returned `true`.
+    /// Doesn't wait if [`FlushInFlight::is_done`] has returned `true`.
     #[expect(
         clippy::missing_panics_doc,
         reason = "the batch is taken here, and there is no second call"
@@ -294,7 +294,7 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> InFlight<'b, '_, S, L, N> {
     }
 }
 
-impl<S: SpaceRef, L: FrameList, const N: usize> Drop for InFlight<'_, '_, S, L, N> {
+impl<S: SpaceRef, L: FrameList, const N: usize> Drop for FlushInFlight<'_, '_, S, L, N> {
     /// Waits for the end of the flush. Afterwards the batch may be filled again.
     fn drop(&mut self) {
         self.wait();

@@ -49,9 +49,9 @@ pub struct Stamp(pub(crate) u64);
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{Engine, EngineError, LedgerEntry, PerCpu, Policy};
+/// use quell::{Engine, EngineError, LedgerEntry, PerCpuData, Policy};
 /// # let machine = OneCpu::default();
-/// let (cpus, others) = ([PerCpu::new()], [PerCpu::new()]);
+/// let (cpus, others) = ([PerCpuData::new()], [PerCpuData::new()]);
 /// let ledger = [(); 64].map(|()| LedgerEntry::new()); // for 64 deferred flushes
 /// let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL)?;
 /// // No other engine may have it.

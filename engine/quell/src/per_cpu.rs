@@ -25,7 +25,7 @@ use crate::stats::CpuStats;
 use crate::tags::Slot;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The number of tag slots that [`PerCpu::new`] gives a CPU: Linux uses six, and we add two.
+/// The number of tag slots that [`PerCpuData::new`] gives a CPU: Linux uses six, and we add two.
 pub const INLINE_SLOTS: usize = 8;
 
 /// Holds the engine's state of one CPU, in memory that the kernel provides.
@@ -37,14 +37,14 @@ pub const INLINE_SLOTS: usize = 8;
 ///
 /// ```
 /// # use quell::example::OneCpu;
-/// use quell::{PerCpu, Slot};
+/// use quell::{PerCpuData, Slot};
 /// // One for each CPU, in an array or in the kernel's per-CPU area.
-/// let cpu = PerCpu::<OneCpu>::new();
+/// let cpu = PerCpuData::<OneCpu>::new();
 /// // With room for 64 tags:
 /// let slots = [(); 64].map(|()| Slot::new());
-/// let cpu = PerCpu::<OneCpu>::with_slots(&slots);
+/// let cpu = PerCpuData::<OneCpu>::with_slots(&slots);
 /// ```
-pub struct PerCpu<'m, H: Hardware> {
+pub struct PerCpuData<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,
     pub(crate) outbox: Outbox<H::Word>,
@@ -69,13 +69,13 @@ struct PerCpuConfig<'m, H: Hardware> {
     lent: &'m [Slot<H>],
 }
 
-impl<H: Hardware> Default for PerCpu<'_, H> {
+impl<H: Hardware> Default for PerCpuData<'_, H> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<'m, H: Hardware> PerCpu<'m, H> {
+impl<'m, H: Hardware> PerCpuData<'m, H> {
     /// Makes the state of a CPU with room for eight tags.
     pub fn new() -> Self {
         Self::with(INLINE_SLOTS, &[])
@@ -92,7 +92,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
     }
 
     fn with(slots: usize, lent: &'m [Slot<H>]) -> Self {
-        PerCpu {
+        PerCpuData {
             inbox: Inbox::new(),
             state: CpuState::new(),
             outbox: Outbox::new(),
@@ -168,7 +168,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
     }
 }
 
-impl<H: Hardware> PerCpu<'static, H> {
+impl<H: Hardware> PerCpuData<'static, H> {
     /// Returns the address of this state, for the kernel's [`Hardware::per_cpu`].
     pub fn address(&'static self) -> PerCpuAddress<H> {
         PerCpuAddress::new(core::ptr::NonNull::from(self).cast())
@@ -179,11 +179,11 @@ impl<H: Hardware> PerCpuAddress<H> {
     /// Returns the state at this address.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn get<'m>(self) -> &'m PerCpu<'m, H>
+    pub(crate) fn get<'m>(self) -> &'m PerCpuData<'m, H>
     where
         H: 'm,
     {
-        // SAFETY: only `PerCpu::address` makes such a value, from a reference to this type that lives for ever.
-        unsafe { self.address().cast::<PerCpu<'m, H>>().as_ref() }
+        // SAFETY: only `PerCpuData::address` makes such a value, from a reference to this type that lives for ever.
+        unsafe { self.address().cast::<PerCpuData<'m, H>>().as_ref() }
     }
 }

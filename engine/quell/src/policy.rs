@@ -93,7 +93,7 @@ pub enum TagPolicy {
     /// space's id selects its slot. On machines with system-wide tags any number except 0 means "on".
     Slots(u16),
     /// Each CPU keeps the tags of as many spaces as the hardware allows, at most one for each slot of
-    /// [`PerCpu`](crate::PerCpu).
+    /// [`PerCpuData`](crate::PerCpuData).
     All,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The engine polls the machine for completion and never waits inside it. So it can serve requests for its CPU
 //! meanwhile. A report under the lock of a table only starts the invalidation, and
-//! [`InFlight::is_done`](crate::InFlight::is_done) checks once and returns. [`Hardware::start_secondary`] states the
-//! rules, and [`Hardware::secondary_is_attached`] what the kernel does before a space ends.
+//! [`FlushInFlight::is_done`](crate::FlushInFlight::is_done) checks once and returns. [`Hardware::start_secondary`]
+//! states the rules, and [`Hardware::secondary_is_attached`] what the kernel does before a space ends.
 //!
 //! A *mark* covers all invalidations started before it was taken. So a batch needs only one mark, the last.
 

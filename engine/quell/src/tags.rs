@@ -17,17 +17,17 @@ use core::sync::atomic::Ordering::Relaxed;
 /// Records the address space that uses a CPU's tag, and the flushes made there.
 ///
 /// For machines on which each CPU has its own tags (x86 PCIDs). Lend slots to
-/// [`PerCpu::with_slots`](crate::PerCpu::with_slots) if a CPU should use more than eight tags. Only its own CPU reads
-/// and writes a slot.
+/// [`PerCpuData::with_slots`](crate::PerCpuData::with_slots) if a CPU should use more than eight tags. Only its own CPU
+/// reads and writes a slot.
 ///
 /// # Examples
 ///
 /// ```
-/// use quell::{PerCpu, Slot};
+/// use quell::{PerCpuData, Slot};
 /// use quell::example::OneCpu;
 /// let slots = [(); 16].map(|()| Slot::new());
 /// // This CPU may use sixteen tags.
-/// let _state = PerCpu::<OneCpu>::with_slots(&slots);
+/// let _state = PerCpuData::<OneCpu>::with_slots(&slots);
 /// ```
 #[repr(align(64))]
 pub struct Slot<H: Hardware> {

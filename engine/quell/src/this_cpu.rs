@@ -7,7 +7,7 @@
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::hardware::Hardware;
-use crate::per_cpu::PerCpu;
+use crate::per_cpu::PerCpuData;
 use crate::stats::Counter;
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -35,7 +35,7 @@ use core::ops::Deref;
 /// ```
 pub struct Cpu<'e, H: Hardware> {
     pub(crate) engine: &'e Engine<'e, H>,
-    pub(crate) here: &'e PerCpu<'e, H>,
+    pub(crate) here: &'e PerCpuData<'e, H>,
     /// Ties the handle to one thread.
     of_thread: PhantomData<*const ()>,
 }
@@ -81,14 +81,14 @@ impl<H: Hardware> Engine<'_, H> {
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
     #[track_caller]
-    pub unsafe fn on_cpu<'e>(&'e self, state: &'e PerCpu<'e, H>) -> Cpu<'e, H> {
+    pub unsafe fn on_cpu<'e>(&'e self, state: &'e PerCpuData<'e, H>) -> Cpu<'e, H> {
         let cpu = self.handle_of(state);
         cpu.assert_here();
         cpu
     }
 
     #[inline(always)]
-    fn handle_of<'e>(&'e self, here: &'e PerCpu<'e, H>) -> Cpu<'e, H> {
+    fn handle_of<'e>(&'e self, here: &'e PerCpuData<'e, H>) -> Cpu<'e, H> {
         Cpu {
             engine: self,
             here,
@@ -111,7 +111,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
 
     /// Returns the engine's state of this CPU, for [`Engine::on_cpu`]. Never waits.
     #[inline]
-    pub fn state(self) -> &'e PerCpu<'e, H> {
+    pub fn state(self) -> &'e PerCpuData<'e, H> {
         self.here
     }
 

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use quell::{
     Batch, Break, CpuId, CpuSet, DeferredFlush, Extent, Features, Frame, FrameArray, KernelEntries,
-    Level, Need, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Scope, Slot, Stamp,
-    TagPolicy, Tagging, TlbRules, flush_needed,
+    Level, Need, Outcome, Page, PageRange, PerCpuData, Policy, Purpose, Request, Scope, Slot,
+    Stamp, TagPolicy, Tagging, TlbRules, flush_needed,
 };
 
 /// Small enough that ranges touch or overlap.
@@ -287,8 +287,10 @@ impl World {
             ..Machine::default()
         };
         let cpus = slots.map(|slots| match slots {
-            None => PerCpu::new(),
-            Some(slots) => PerCpu::with_slots(Vec::leak((0..slots).map(|_| Slot::new()).collect())),
+            None => PerCpuData::new(),
+            Some(slots) => {
+                PerCpuData::with_slots(Vec::leak((0..slots).map(|_| Slot::new()).collect()))
+            }
         });
         let (machine, engine) = world_of(hardware, policy, cpus, entries);
         let mut spaces: Vec<S> = (0..USER as u64).map(|root| space(engine, root)).collect();

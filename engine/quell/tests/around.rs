@@ -6,7 +6,7 @@ use crate::support::{
     switch, unmap, unmapping,
 };
 use quell::{
-    Counter, CpuId, Engine, EngineError, KernelEntries, LedgerEntry, Outcome, PerCpu, Policy,
+    Counter, CpuId, Engine, EngineError, KernelEntries, LedgerEntry, Outcome, PerCpuData, Policy,
     Purpose,
 };
 
@@ -34,7 +34,7 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
             let mut batch = unmapping(engine, Purpose::Reclaim, x, 5);
             forbidden(machine, || batch.unlocked());
         }),
-        ("InFlight::finish", |machine, engine, x| {
+        ("FlushInFlight::finish", |machine, engine, x| {
             let mut batch = unmapping(engine, Purpose::Call, x, 5);
             let flight = batch.start();
             forbidden(machine, || flight.finish().for_each(drop));
@@ -148,11 +148,11 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
     let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
     let make = || Engine::with_own_state(machine, 2, ledger, Policy::ALL);
     assert_eq!(make().err(), Some(EngineError::NoState { cpu: 0 }));
-    machine.places.borrow_mut().push(leak(PerCpu::new()));
+    machine.places.borrow_mut().push(leak(PerCpuData::new()));
     assert_eq!(make().err(), Some(EngineError::NoState { cpu: 1 }));
     // Put the two states at different distances.
     let _between = leak([0u8; 4096]);
-    machine.places.borrow_mut().push(leak(PerCpu::new()));
+    machine.places.borrow_mut().push(leak(PerCpuData::new()));
     let engine: E = leak(make().expect("two places"));
     begin(machine, engine);
     let x = space(engine, 1);
@@ -163,7 +163,7 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
     assert_eq!(engine.stats().get(Counter::Sent), 1);
 
     // The machine has a third CPU and a place for its state; the engine was made for two.
-    machine.places.borrow_mut().push(leak(PerCpu::new()));
+    machine.places.borrow_mut().push(leak(PerCpuData::new()));
     machine.me.set(2);
     assert!(panic_of(|| _ = engine.cpu_stats(CpuId(2))).is_some());
     assert!(panic_of(|| _ = engine.this_cpu()).is_some());
@@ -173,8 +173,8 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
 #[test]
 #[cfg(debug_assertions)]
 fn state_of_cpus_that_is_shared_or_moves_is_noticed() {
-    type Places = [&'static PerCpu<'static, Machine>; 2];
-    let [one, other, third] = [(); 3].map(|()| leak(PerCpu::new()));
+    type Places = [&'static PerCpuData<'static, Machine>; 2];
+    let [one, other, third] = [(); 3].map(|()| leak(PerCpuData::new()));
     let online = |made_with: Places, online_with: Places| {
         let machine = leak(Machine::default());
         machine.places.replace(made_with.into());

@@ -7,8 +7,8 @@ use crate::support::{
 };
 use quell::{
     Batch, Counter, DeferredFlush, Engine, EngineError, Frame, FrameArray, Invalidation,
-    KernelEntries, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request,
-    Scope, Slot, TagPolicy,
+    KernelEntries, Mechanism, Outcome, Page, PageRange, PageSize, PerCpuData, Policy, Purpose,
+    Request, Scope, Slot, TagPolicy,
 };
 use std::cell::Cell;
 
@@ -112,7 +112,7 @@ fn requests_know_what_they_cover() {
 fn with_many_slots_each_space_has_its_place() {
     let cpus = [(); 2].map(|()| {
         let slots = (0..12).map(|_| Slot::new()).collect();
-        PerCpu::with_slots(Vec::leak(slots))
+        PerCpuData::with_slots(Vec::leak(slots))
     });
     let policy = Policy {
         tags: TagPolicy::All,
@@ -144,7 +144,7 @@ fn with_many_slots_each_space_has_its_place() {
 /// lazy.rs: if there are more deferred flushes than one round makes, several rounds follow.
 #[test]
 fn many_deferrals_are_paid_together() {
-    let cpus = [PerCpu::new(), PerCpu::new()];
+    let cpus = [PerCpuData::new(), PerCpuData::new()];
     let (machine, engine) = world_of(Machine::default(), Policy::ALL, cpus, 200);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
@@ -215,8 +215,8 @@ fn machines_that_lack_something_are_refused() {
         mute: true,
         ..Machine::default()
     };
-    let no_slots = [PerCpu::new(), PerCpu::with_slots(without)];
-    let slots = [PerCpu::new(), PerCpu::new()];
+    let no_slots = [PerCpuData::new(), PerCpuData::with_slots(without)];
+    let slots = [PerCpuData::new(), PerCpuData::new()];
     for (machine, cpus, why) in [
         (
             Machine::default(),
@@ -546,7 +546,7 @@ fn a_flush_that_starts_alone_is_over() {
 #[test]
 fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
     for (entries, far) in [(64, 4), (85, 6)] {
-        let cpus = [PerCpu::new(), PerCpu::new()];
+        let cpus = [PerCpuData::new(), PerCpuData::new()];
         let (machine, engine) = world_of(Machine::default(), Policy::ALL, cpus, entries);
         let x = space(engine, 1);
         switch(engine, None, x);

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use quell::MAX_CPUS;
 use quell::{
     AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, FrameArray, Hardware,
-    Invalidation, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging,
+    Invalidation, NoBroadcasts, Page, PageRange, PerCpuData, Policy, Purpose, Scope, Tag, Tagging,
     Word,
 };
 
@@ -97,7 +97,7 @@ unsafe impl Hardware for Machine {
 #[test]
 fn all_cpus_at_once_do_not_exhaust_the_count_of_batches() {
     let crowd = || {
-        let cpus: &[_] = Vec::leak((0..MAX_CPUS).map(|_| PerCpu::new()).collect());
+        let cpus: &[_] = Vec::leak((0..MAX_CPUS).map(|_| PerCpuData::new()).collect());
         let engine: E = Box::leak(Box::new(
             Engine::new(&Machine, cpus, &[], Policy::ALL).expect("a machine that holds"),
         ));

@@ -5,8 +5,8 @@ use crate::support::{
     space, switch, two, unmap, unmapping, world,
 };
 use quell::{
-    Engine, EngineError, Frame, Hardware, Invalidation, KernelEntries, LedgerEntry, PerCpu, Policy,
-    Purpose, Scope, TagPolicy,
+    Engine, EngineError, Frame, Hardware, Invalidation, KernelEntries, LedgerEntry, PerCpuData,
+    Policy, Purpose, Scope, TagPolicy,
 };
 
 /// space.rs: every CPU has kernel mappings loaded for ever, even if its idle thread has the kernel space as its own.
@@ -98,7 +98,7 @@ fn two_engines_share_no_ledger() {
     let machine = leak(Machine::default());
     let ledger: &'static [LedgerEntry<Machine>] = leak([(); 4].map(|()| LedgerEntry::new()));
     let made = |ledger| {
-        let cpus = leak([PerCpu::new(), PerCpu::new()]);
+        let cpus = leak([PerCpuData::new(), PerCpuData::new()]);
         Engine::new(machine, cpus, ledger, Policy::ALL).err()
     };
     assert_eq!(made(&ledger[2..]), None);
@@ -194,7 +194,7 @@ fn no_slots_are_no_tags() {
 #[test]
 fn one_cpu_flushes_the_kernel_s_own_mappings() {
     let machine = leak(Machine::default());
-    let cpus = leak([PerCpu::new()]);
+    let cpus = leak([PerCpuData::new()]);
     let engine: E = leak(Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine"));
     engine.cpu_online();
     for entries in [KernelEntries::Global, KernelEntries::Tagged] {

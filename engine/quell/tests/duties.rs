@@ -3,7 +3,7 @@
 #![cfg(debug_assertions)]
 
 use crate::support::{Breach, E, Machine, S, both, one, panic_of, space, switch, unmapping};
-use quell::{Batch, Engine, Frame, PerCpu, Policy, Purpose};
+use quell::{Batch, Engine, Frame, PerCpuData, Policy, Purpose};
 
 /// Returns the engine's panic, if any, when the machine breaches a duty while both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
@@ -92,7 +92,8 @@ fn a_device_that_stays_as_its_space_ends_is_noticed() {
 #[test]
 fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {
     let machine: &Machine = Box::leak(Box::default());
-    let cpus: &[PerCpu<'_, Machine>] = Box::leak(Box::new([PerCpu::new(), PerCpu::new()]));
+    let cpus: &[PerCpuData<'_, Machine>] =
+        Box::leak(Box::new([PerCpuData::new(), PerCpuData::new()]));
     let first = Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine that holds");
     first.cpu_online();
     let second = panic_of(|| _ = Engine::new(machine, cpus, &[], Policy::ALL));

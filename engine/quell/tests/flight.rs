@@ -8,11 +8,11 @@ use crate::support::{
     run_on_both, small, space, switch, two, unmapping,
 };
 use quell::{
-    Counter, CpuId, Engine, Frame, FrameArray, InFlight, Invalidation, KernelEntries, Outcome,
-    PageRange, PerCpu, Policy, Purpose, Scope,
+    Counter, CpuId, Engine, FlushInFlight, Frame, FrameArray, Invalidation, KernelEntries, Outcome,
+    PageRange, PerCpuData, Policy, Purpose, Scope,
 };
 
-type Flight = InFlight<'static, 'static, S, FrameArray<Frame>, 1>;
+type Flight = FlushInFlight<'static, 'static, S, FrameArray<Frame>, 1>;
 
 thread_local! {
     static FLIGHT: RefCell<Option<Flight>> = const { RefCell::new(None) };
@@ -191,7 +191,7 @@ fn a_program_is_disturbed_for_its_own_space_alone() {
 #[test]
 fn a_cpu_beyond_the_first_64_is_flushed_with_its_group() {
     let machine = leak(Machine::default());
-    let cpus: &[PerCpu<'_, Machine>] = Vec::leak((0..65).map(|_| PerCpu::new()).collect());
+    let cpus: &[PerCpuData<'_, Machine>] = Vec::leak((0..65).map(|_| PerCpuData::new()).collect());
     let engine: E = leak(Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine"));
     machine.me.set(64);
     engine.cpu_online();

@@ -37,8 +37,8 @@
 use crate::support::{leak, space, switch};
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, EngineError, Features, Frame, Hardware,
-    Invalidation, LedgerEntry, Mechanism, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope,
-    Tag, Tagging,
+    Invalidation, LedgerEntry, Mechanism, Outcome, Page, PageRange, PerCpuData, Policy, Purpose,
+    Scope, Tag, Tagging,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -397,7 +397,7 @@ fn engine<const DEVICE: bool, const BATCHES: bool>(
     machine: &'static Machine<DEVICE, BATCHES>,
     policy: Policy,
 ) -> Result<&'static Engine<'static, Machine<DEVICE, BATCHES>>, EngineError> {
-    let cpus = leak([(); CPUS].map(|()| PerCpu::new()));
+    let cpus = leak([(); CPUS].map(|()| PerCpuData::new()));
     let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
     let engine = leak(Engine::new(machine, cpus, ledger, policy)?);
     machine.engines.borrow_mut().push(engine);

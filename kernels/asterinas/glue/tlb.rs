@@ -17,7 +17,7 @@ use core::{any::Any, ops::Range, sync::atomic::AtomicU64};
 
 use quell::{
     Batch, CpuSet, Engine, Features, FrameArray, FrameList, Hardware, Invalidation,
-    KernelEntries, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, TagPolicy,
+    KernelEntries, NoBroadcasts, Page, PageRange, PerCpuData, Policy, Purpose, Scope, Tag, TagPolicy,
     Tagging,
 };
 use spin::Once;
@@ -79,7 +79,7 @@ pub(crate) fn switch_to(from: Option<&AddressSpace>, to: &AddressSpace) {
 /// Makes the engine, and takes the first CPU into it. Called once, when there is a heap.
 pub(crate) fn init_on_bsp() {
     let cpus = (0..num_cpus())
-        .map(|_| PerCpu::new())
+        .map(|_| PerCpuData::new())
         .collect::<Vec<_>>()
         .leak();
     ENGINE

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use quell::{Counter, Engine, LedgerEntry, PerCpu, Policy, Stats};
+use quell::{Counter, Engine, LedgerEntry, PerCpuData, Policy, Stats};
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
 use quell_workloads::conformance::stress;
@@ -437,8 +437,8 @@ const LEDGER_ENTRIES: usize = 256;
 
 /// Makes an engine for all CPUs.
 pub fn engine(policy: Policy) -> Engine<'static, Platform> {
-    let cpus: &'static [PerCpu<'static, Platform>] = (0..cpu::count())
-        .map(|_| PerCpu::new())
+    let cpus: &'static [PerCpuData<'static, Platform>] = (0..cpu::count())
+        .map(|_| PerCpuData::new())
         .collect::<Vec<_>>()
         .leak();
     let ledger: &'static [LedgerEntry<Platform>] = (0..LEDGER_ENTRIES)

@@ -9,7 +9,7 @@ use crate::kernel::Kernel;
 use crate::machine::Model;
 use crate::program::ModelUser;
 use crate::run::{RunError, RunResult, Setup};
-use quell::{Engine, LedgerEntry, PerCpu, Policy, Stats};
+use quell::{Engine, LedgerEntry, PerCpuData, Policy, Stats};
 use quell_vm::{Access, Call, Error, Event, Fault, Machine, Mark, ProcessId, Vm, VmConfig};
 use std::cell::Cell;
 
@@ -82,7 +82,7 @@ impl<'f> Run<'f> {
         let stats = Cell::new(None);
         let run = self.setup.run(|bench| {
             let model = bench.model();
-            let cpus: Vec<_> = (0..model.cpus()).map(|_| PerCpu::new()).collect();
+            let cpus: Vec<_> = (0..model.cpus()).map(|_| PerCpuData::new()).collect();
             let ledger: Vec<_> = (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect();
             let engine = Engine::new(model, &cpus, &ledger, self.policy)
                 .expect("the run has checked the machine's features");

@@ -36,7 +36,7 @@ pub enum OperationKind {
 pub enum WeakenedOperation {
     /// Stores to this word become relaxed.
     ///
-    /// The word's name is that of [`PerCpu::word_name`](quell::PerCpu::word_name).
+    /// The word's name is that of [`PerCpuData::word_name`](quell::PerCpuData::word_name).
     Stores(&'static str),
     /// Operations of this kind and ordering in a source file become one step weaker.
     ///

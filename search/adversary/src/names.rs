@@ -1,7 +1,7 @@
 //! Names of words in timelines: a kernel under the adversary maps addresses to names.
 
 use crate::stage::Hw;
-use quell::{LedgerEntry, PerCpu};
+use quell::{LedgerEntry, PerCpuData};
 
 /// The address of a word to name.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ impl Address {
     }
 
     /// Names a word of the engine's per-CPU state.
-    pub(crate) fn of_cpus(self, cpus: &[PerCpu<'_, Hw>]) -> Option<String> {
+    pub(crate) fn of_cpus(self, cpus: &[PerCpuData<'_, Hw>]) -> Option<String> {
         let index = cpus.iter().position(|cpu| self.lies_in(cpu))?;
         let field = cpus[index].word_name(self.0).unwrap_or("?");
         Some(format!("cpu{index}.{field}"))

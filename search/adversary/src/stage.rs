@@ -9,7 +9,7 @@ use crate::machine::{Core, End, SavedMachine};
 use crate::mistake::{Mistake, WeakenedOperation};
 use crate::op::Op;
 use crate::timeline;
-use quell::{Hardware, PerCpu, Policy};
+use quell::{Hardware, PerCpuData, Policy};
 use quell_vm::MemoryMap;
 use quell_vm::contract::timeline::Line;
 use quell_vm::sim::fiber::Fiber;
@@ -132,7 +132,7 @@ impl Stage<'_> {
     }
 
     /// Makes stores to words of these CPUs relaxed, if that is the run's mistake.
-    pub(crate) fn weaken<H: Hardware>(&self, cpus: &[PerCpu<'_, H>]) {
+    pub(crate) fn weaken<H: Hardware>(&self, cpus: &[PerCpuData<'_, H>]) {
         let Some(Mistake::Ordering(weakened)) = self.mistake else {
             return;
         };

@@ -19,7 +19,7 @@ use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
 use crate::timeline;
-use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, PerCpu, Word};
+use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, PerCpuData, Word};
 use quell_vm::contract::timeline::Line;
 use quell_vm::contract::{AbstractMachine, Clause, Violation};
 use quell_vm::machine::{MemoryMap, Node};
@@ -395,7 +395,8 @@ pub(crate) fn perform(
     let hw = Box::new(stage.machine(map));
     let hw = &*hw;
     // We put all words on the heap, so that they have the same distances from each other in every run.
-    let cpus: Box<[PerCpu<'_, Hw>; MAX_CPUS]> = Box::new(std::array::from_fn(|_| PerCpu::new()));
+    let cpus: Box<[PerCpuData<'_, Hw>; MAX_CPUS]> =
+        Box::new(std::array::from_fn(|_| PerCpuData::new()));
     let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
@@ -486,7 +487,7 @@ impl VmKernel<'_> {
     }
 
     /// Returns the name of a word, for timelines.
-    fn name(&self, cpus: &[PerCpu<'_, Hw>], word: usize) -> Option<String> {
+    fn name(&self, cpus: &[PerCpuData<'_, Hw>], word: usize) -> Option<String> {
         let at = Address(word);
         at.of_cpus(cpus)
             .or_else(|| at.numbered("flag", &self.flags[..]))

@@ -23,7 +23,7 @@ use crate::machine::Threads;
 use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, PAGES, PRESENT};
 use quell::{
     AddressSpace, DeferredFlush, Engine, Frame, KernelEntries, LedgerEntry, Page, PageRange,
-    PerCpu, Policy, Stamp,
+    PerCpuData, Policy, Stamp,
 };
 use quell_vm::contract::{Clause, Violation};
 use std::collections::VecDeque;
@@ -271,7 +271,7 @@ pub struct World {
 /// The memory that an engine borrows.
 pub struct EngineMemory {
     /// The state of each CPU.
-    pub cpus: Vec<PerCpu<'static, Machine>>,
+    pub cpus: Vec<PerCpuData<'static, Machine>>,
     /// The engine's ledger of deferred flushes.
     pub ledger: Vec<LedgerEntry<Machine>>,
 }
@@ -280,7 +280,7 @@ impl EngineMemory {
     /// Creates the memory for a machine of `cpus` CPUs.
     pub fn new(cpus: usize, ledger: usize) -> Self {
         EngineMemory {
-            cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
+            cpus: (0..cpus).map(|_| PerCpuData::new()).collect(),
             ledger: (0..ledger).map(|_| LedgerEntry::new()).collect(),
         }
     }

@@ -7,7 +7,7 @@
 use crate::turn;
 use quell::{
     CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidation, KernelEntries,
-    LedgerEntry, Page, PerCpu, Policy, Tag, Tagging,
+    LedgerEntry, Page, PerCpuData, Policy, Tag, Tagging,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
 use quell_mutants::Mutant;
@@ -206,8 +206,8 @@ unsafe impl Bench for Kernel {
 fn run(tagging: Tagging, policy: Policy, mutant: Option<&'static Mutant>) -> Vec<Check> {
     let _turn = turn();
     let kernel = Kernel::new(tagging, mutant);
-    let cpus: &'static [PerCpu<'_, Kernel>] =
-        Box::leak(Box::new([(); CPUS].map(|()| PerCpu::new())));
+    let cpus: &'static [PerCpuData<'_, Kernel>] =
+        Box::leak(Box::new([(); CPUS].map(|()| PerCpuData::new())));
     let ledger: &'static [LedgerEntry<Kernel>] =
         Box::leak(Box::new([(); 8].map(|()| LedgerEntry::new())));
     let engine = Engine::new(kernel, cpus, ledger, policy);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quell::{
     AddressSpace, Batch, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame,
     FrameArray, Hardware, Invalidation, KernelEntries, LedgerEntry, Outcome, Page, PageRange,
-    PerCpu, PerCpuAddress, Policy, Purpose, Scope, Tag, Tagging,
+    PerCpuAddress, PerCpuData, Policy, Purpose, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ pub struct Machine {
     /// Set if the hypervisor doesn't run CPU 1, and flushes it before it does.
     pub preempted: Cell<bool>,
     /// The states of CPUs, if the machine keeps them.
-    pub places: RefCell<Vec<&'static PerCpu<'static, Machine>>>,
+    pub places: RefCell<Vec<&'static PerCpuData<'static, Machine>>>,
     /// The results of `user_access_allowed` for NMIs right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
     /// The results of `user_access_allowed` for NMIs while a root is loaded.
@@ -290,14 +290,14 @@ impl Machine {
 }
 
 pub fn world(machine: Machine, policy: Policy) -> (&'static Machine, E) {
-    world_of(machine, policy, [PerCpu::new(), PerCpu::new()], 4)
+    world_of(machine, policy, [PerCpuData::new(), PerCpuData::new()], 4)
 }
 
 /// Makes a machine with these CPUs, and an engine with this number of ledger entries.
 pub fn world_of(
     machine: Machine,
     policy: Policy,
-    cpus: [PerCpu<'static, Machine>; 2],
+    cpus: [PerCpuData<'static, Machine>; 2],
     entries: usize,
 ) -> (&'static Machine, E) {
     let machine = leak(machine);

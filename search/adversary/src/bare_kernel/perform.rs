@@ -13,7 +13,7 @@ use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use crate::timeline;
 use quell::{
-    DeferredFlush, Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpu, Word,
+    DeferredFlush, Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpuData, Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
@@ -69,8 +69,10 @@ impl BareProgram {
         let machine = Adversary::new(stage.kind, count, memory).with_unscheduled(self.unscheduled);
         let hw = Box::new(stage.broken(machine));
         let hw = &*hw;
-        let cpus: Box<ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]>> =
-            Box::new(ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new())));
+        let cpus: Box<ManuallyDrop<[PerCpuData<'_, Hw>; MAX_CPUS]>> =
+            Box::new(ManuallyDrop::new(std::array::from_fn(|_| {
+                PerCpuData::new()
+            })));
         let ledger: Box<ManuallyDrop<[LedgerEntry<Hw>; MOST_LEDGER_ENTRIES]>> =
             Box::new(ManuallyDrop::new(std::array::from_fn(|_| {
                 LedgerEntry::new()
@@ -139,7 +141,7 @@ impl BareKernel<'_> {
     /// Returns the name of a word, for timelines.
     fn name(
         &self,
-        cpus: &[PerCpu<'_, Hw>],
+        cpus: &[PerCpuData<'_, Hw>],
         ledger: &[LedgerEntry<Hw>],
         word: usize,
     ) -> Option<String> {

@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 use crate::pulse;
-use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, Stamp, TagPolicy};
+use quell::{
+    AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpuData, Policy, Stamp, TagPolicy,
+};
 
 use super::operation::{HOLDS, LOOP, Machine, flushed_deferral, new_space, ping_pong, unmap};
 use super::sample::{Progress, Row, Samples, longest_own, timed};
@@ -45,8 +47,8 @@ pub(crate) fn measure(hw: &Machine, rounds: usize, progress: &Progress<'_>) -> (
         tags: TagPolicy::Off,
         ..Policy::ALL
     };
-    let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
-    let (cpus_off, ledger_off) = ([PerCpu::new()], []);
+    let (cpus, ledger) = ([PerCpuData::new()], [(); 4].map(|()| LedgerEntry::new()));
+    let (cpus_off, ledger_off) = ([PerCpuData::new()], []);
     let engine = Engine::new(hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
     let untagged = Engine::new(hw, &cpus_off, &ledger_off, tags_off).expect(HOLDS);
     engine.cpu_online();

@@ -9,7 +9,7 @@
 use super::operation::{HOLDS, LOOP, TAGGED, flushed_deferral, new_space, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
 use crate::{Threads, pulse};
-use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, Stamp};
+use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpuData, Policy, Stamp};
 use quell_mutants::list::{choose, named};
 use std::hint::black_box;
 
@@ -38,7 +38,7 @@ impl Bench<'_> {
     /// Creates a bench and runs `body` on it.
     fn with<T>(body: impl FnOnce(&Bench<'_>) -> T) -> T {
         let hw = Threads::new(1, 16, TAGGED);
-        let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
+        let (cpus, ledger) = ([PerCpuData::new()], [(); 4].map(|()| LedgerEntry::new()));
         let engine = Engine::new(&hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
         engine.cpu_online();
         let away = new_space(&engine, 2);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::pulse;
 use quell::{
-    AddressSpace, Batch, CpuId, DeferredFlush, Engine, Frame, LedgerEntry, Outcome, PerCpu, Policy,
-    Purpose,
+    AddressSpace, Batch, CpuId, DeferredFlush, Engine, Frame, LedgerEntry, Outcome, PerCpuData,
+    Policy, Purpose,
 };
 
 use super::operation::{HOLDS, Machine, TAGGED, new_space, page, unmap};
@@ -47,7 +47,7 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         },
     ];
     let hw = Machine::new(2, 16, TAGGED);
-    let cpus = [(); 3].map(|()| [PerCpu::new(), PerCpu::new()]);
+    let cpus = [(); 3].map(|()| [PerCpuData::new(), PerCpuData::new()]);
     let ledger = [(); 3].map(|()| [(); 64].map(|()| LedgerEntry::new()));
     let engines: Vec<_> = (0..3)
         .map(|index| Engine::new(&hw, &cpus[index], &ledger[index], policies[index]).expect(HOLDS))

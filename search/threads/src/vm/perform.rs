@@ -5,7 +5,7 @@ use super::oracle::Activity;
 use super::watch::{self, IdleSnapshot, UnreportedWork, Watch};
 use crate::{cores, handler};
 use quell::{
-    Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpu, Policy, Stats, Tagging,
+    Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpuData, Policy, Stats, Tagging,
 };
 use quell_mutants::Mutant;
 use quell_vm::contract::{Clause, Violation};
@@ -145,7 +145,7 @@ impl ProgramRun {
         };
         let hw = Machine::with_tables(self.cpus, Memory::new(map, self.cpus), features)
             .with_mutant(self.without);
-        let cpus: Vec<_> = (0..self.cpus).map(|_| PerCpu::new()).collect();
+        let cpus: Vec<_> = (0..self.cpus).map(|_| PerCpuData::new()).collect();
         let ledger: Vec<_> = (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect();
         let engine = Engine::new(&hw, &cpus, &ledger, self.policy);
         let engine = engine.map_err(|why| self.unfit(why.to_string()))?;

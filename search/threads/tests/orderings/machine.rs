@@ -8,8 +8,8 @@ use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Extent, Features, Frame,
-    Hardware, Invalidation, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy,
-    Purpose, Scope, Tag, Tagging,
+    Hardware, Invalidation, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpuData,
+    Policy, Purpose, Scope, Tag, Tagging,
 };
 use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::{Cell, RefCell};
@@ -348,7 +348,8 @@ impl World {
         prepare: Program,
     ) -> &'static World {
         let hw = leak(Machine::new(cpus, broadcast, shares));
-        let per_cpu: Vec<PerCpu<'static, Machine>> = (0..cpus).map(|_| PerCpu::new()).collect();
+        let per_cpu: Vec<PerCpuData<'static, Machine>> =
+            (0..cpus).map(|_| PerCpuData::new()).collect();
         let ledger: Vec<LedgerEntry<Machine>> = (0..ledger).map(|_| LedgerEntry::new()).collect();
         let engine =
             Engine::new(hw, leak(per_cpu), leak(ledger), policy).expect("a machine that holds");

@@ -18,12 +18,12 @@ const ERROR: u8 = 0xfe;
 const SPURIOUS: u8 = 0xff;
 
 /// A CPU's own local APIC. Only that CPU uses it, with interrupts masked.
-struct PerCpu(UnsafeCell<Option<LocalApic>>);
+struct ApicCell(UnsafeCell<Option<LocalApic>>);
 // SAFETY: each CPU uses its own element, with interrupts masked (`apic`).
-unsafe impl Sync for PerCpu {}
+unsafe impl Sync for ApicCell {}
 
-static APICS: [PerCpu; crate::cpu::MAX] =
-    [const { PerCpu(UnsafeCell::new(None)) }; crate::cpu::MAX];
+static APICS: [ApicCell; crate::cpu::MAX] =
+    [const { ApicCell(UnsafeCell::new(None)) }; crate::cpu::MAX];
 
 /// Runs `f` with this CPU's local APIC, interrupts masked.
 fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {

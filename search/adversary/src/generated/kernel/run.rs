@@ -16,7 +16,7 @@ use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, DeferredFlush, Engine, Extent, KernelEntries, LedgerEntry, Page, PageRange, PerCpu,
+    Batch, DeferredFlush, Engine, Extent, KernelEntries, LedgerEntry, Page, PageRange, PerCpuData,
     Purpose, Scope, TagPolicy, Word,
 };
 use quell_vm::contract::timeline::Line;
@@ -56,14 +56,14 @@ pub(in crate::generated) fn perform(
     // The words are on the stack, like all others of the kernel. So they have the same order and distances in every
     // run, whatever the host's allocator does. Mostly there are few CPUs.
     let (few, many): (
-        [PerCpu<'_, Hw>; MAX_CPUS],
-        [PerCpu<'_, Hw>; FIRST_CPU + MAX_CPUS],
+        [PerCpuData<'_, Hw>; MAX_CPUS],
+        [PerCpuData<'_, Hw>; FIRST_CPU + MAX_CPUS],
     );
-    let cpus: &[PerCpu<'_, Hw>] = if first == 0 {
-        few = std::array::from_fn(|_| PerCpu::new());
+    let cpus: &[PerCpuData<'_, Hw>] = if first == 0 {
+        few = std::array::from_fn(|_| PerCpuData::new());
         &few[..count]
     } else {
-        many = std::array::from_fn(|_| PerCpu::new());
+        many = std::array::from_fn(|_| PerCpuData::new());
         &many[..first + count]
     };
     let ledger: [LedgerEntry<Hw>; LEDGER_ENTRIES] = std::array::from_fn(|_| LedgerEntry::new());
@@ -144,7 +144,7 @@ impl Kernel<'_> {
     /// Returns the name of a word, for timelines.
     fn name(
         &self,
-        cpus: &[PerCpu<'_, Hw>],
+        cpus: &[PerCpuData<'_, Hw>],
         ledger: &[LedgerEntry<Hw>],
         word: usize,
     ) -> Option<String> {

@@ -5,7 +5,7 @@ mod machine;
 
 pub use machine::{TestMachine, be};
 
-use quell::{Engine, Frame, LedgerEntry, PerCpu, Policy, Tagging};
+use quell::{Engine, Frame, LedgerEntry, PerCpuData, Policy, Tagging};
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, ProcessId, Vm, VmConfig};
 use std::cell::RefCell;
 
@@ -56,7 +56,8 @@ pub unsafe fn release_machines() {
 /// Makes a machine with a manager; they live until [`release_machines`], or else for ever.
 pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     let machine = Box::into_raw(Box::new(TestMachine::new(options.clone())));
-    let cpus: Box<[PerCpu<TestMachine>]> = (0..options.cpus).map(|_| PerCpu::new()).collect();
+    let cpus: Box<[PerCpuData<TestMachine>]> =
+        (0..options.cpus).map(|_| PerCpuData::new()).collect();
     let cpus = Box::into_raw(cpus);
     let ledger: Box<[LedgerEntry<TestMachine>]> = (0..64).map(|_| LedgerEntry::new()).collect();
     let ledger = Box::into_raw(ledger);
