@@ -83,6 +83,16 @@ impl Flights {
         }
         // We mask interrupts: a thread that is preempted during the check would delay all callbacks.
         let were_on = hw.mask_interrupts();
+        self.look_masked();
+        hw.restore_interrupts(were_on);
+    }
+
+    /// Looks like [`Flights::look`]. Interrupts are masked.
+    pub(crate) fn look_masked(&self) {
+        // Relaxed: as in `look`.
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         // AcqRel, here and below: the CPU that checks sees every answer that precedes a mark that it finds. Without it,
         // it could miss a flush that is over.
         if self.state.swap(AGAIN, Ordering::AcqRel) == IDLE {
@@ -97,7 +107,6 @@ impl Flights {
                 }
             }
         }
-        hw.restore_interrupts(were_on);
     }
 
     /// Checks each flush once.

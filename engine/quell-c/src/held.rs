@@ -269,13 +269,23 @@ impl BatchPlace {
     ///
     /// # Safety
     /// `room` holds a batch that isn't in flight, no other code uses it, and C has kept its spaces.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn report_run(room: *mut BatchPlace) {
         // SAFETY: as the caller promises.
-        let (run, from) = unsafe { (&mut (*room).run, (*room).unreported) };
-        if run.of == Self::NO_RUN {
-            return;
+        unsafe {
+            if (*room).run.of != Self::NO_RUN {
+                Self::end_run(room);
+            }
         }
+    }
+
+    /// Reports the pages of a run to the engine, and ends the run.
+    ///
+    /// # Safety
+    /// As [`BatchPlace::report_run`]. There is a run.
+    unsafe fn end_run(room: *mut BatchPlace) {
+        // SAFETY: as the caller promises.
+        let (run, from) = unsafe { (&mut (*room).run, (*room).unreported) };
         let of = core::mem::replace(&mut run.of, Self::NO_RUN) - 2;
         if run.next == from {
             return;
@@ -340,11 +350,11 @@ impl BatchPlace {
     /// # Safety
     /// As [`BatchPlace::is_over`]. Afterwards `room` holds an empty batch.
     pub(crate) unsafe fn land(room: *mut BatchPlace) {
-        // SAFETY: as the caller promises; the flight is read only once, because the seal changes.
+        // SAFETY: as the caller promises; the flight is dropped only once, because the seal changes. The drop waits for
+        // the end of the flush.
         unsafe {
-            let flight = (&raw mut (*room).flight).read().assume_init();
+            (*room).flight.assume_init_drop();
             (*room).seal.store(Self::SEAL, Ordering::Relaxed);
-            drop(flight.finish());
         }
     }
 }

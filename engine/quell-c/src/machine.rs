@@ -361,7 +361,7 @@ unsafe impl Hardware for Machine {
         unsafe { quell_hw_fence() };
     }
 
-    #[inline]
+    #[inline(always)]
     fn invalidate(&self, what: Invalidation) {
         let what = what.into();
         // SAFETY: the pointer is to a value that outlives the call.
@@ -465,7 +465,7 @@ unsafe impl Hardware for Machine {
     #[inline]
     fn flush_answered(&self) {
         if cfg!(feature = "start") {
-            self.flights.look(self);
+            self.flights.look_masked();
         }
     }
 

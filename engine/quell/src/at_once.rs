@@ -127,7 +127,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes a batch's request for one space on this CPU and others.
     ///
     /// Most such requests are one range or the whole space. The batch has checked that it may wait.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn flush_one(self, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {
             Some(range) if self.flushes_at_once() && !space.id().is_kernel() => {
@@ -168,13 +168,7 @@ impl<H: Hardware> Cpu<'_, H> {
         scope: Scope,
         told: SecondaryMark,
     ) {
-        let range = match range {
-            Some(word) if strides(word) > self.features.full_above => {
-                self.count(Counter::EscalatedLength, 1);
-                None
-            }
-            range => range,
-        };
+        let range = self.limited_range(range);
         self.count(Counter::Requested, 1);
         let generation = self.take_generation(space);
         // Since the generation is taken, a CPU that loads the space later flushes by itself.
@@ -184,10 +178,22 @@ impl<H: Hardware> Cpu<'_, H> {
             self.flush_mine(space.id(), generation, range, scope);
             self.hw.restore_interrupts(were_on);
         } else {
-            self.flush_beside(space, generation, range, scope);
+            self.flush_beside(space, generation, range, scope, None);
         }
         if H::HAS_SECONDARY {
             self.wait_for_secondary(told);
+        }
+    }
+
+    /// Returns the packed range, or `None`, which means the whole space, if it has too many strides.
+    #[inline(always)]
+    fn limited_range(self, range: Option<u64>) -> Option<u64> {
+        match range {
+            Some(word) if strides(word) > self.features.full_above => {
+                self.count(Counter::EscalatedLength, 1);
+                None
+            }
+            range => range,
         }
     }
 
@@ -221,6 +227,9 @@ impl<H: Hardware> Cpu<'_, H> {
     }
 
     /// Flushes without a batch, on this CPU and on all others that need a request.
+    ///
+    /// If there's a set for `started`, writes the targets into it and doesn't wait for them. One function for both, so
+    /// that the compiler inlines the post.
     #[inline(never)]
     fn flush_beside(
         self,
@@ -228,6 +237,7 @@ impl<H: Hardware> Cpu<'_, H> {
         generation: u64,
         range: Option<u64>,
         scope: Scope,
+        started: Option<&mut CpuSet>,
     ) {
         let me = self.id();
         let mut shootdown = Shootdown::none();
@@ -235,7 +245,10 @@ impl<H: Hardware> Cpu<'_, H> {
         shootdown.targets.remove(me);
         shootdown.were_on = self.mask_for_shootdown();
         let laid = EncodedRequest::of(space.id(), generation, range.as_ref(), scope);
-        if self.shares_lines() && shootdown.targets.len() >= self.shares_lines_from(space) {
+        if self.shares_lines()
+            && started.is_none()
+            && shootdown.targets.len() >= self.shares_lines_from(space)
+        {
             let request = SimpleRequest {
                 space: space.id(),
                 first: generation,
@@ -247,11 +260,35 @@ impl<H: Hardware> Cpu<'_, H> {
         }
         self.post_to_all(&laid, FlushReason::Flush(scope), &mut shootdown);
         self.interrupt(&shootdown);
-        let idle = !shootdown.has_targets();
+        let idle = shootdown.sent == 0 && !shootdown.has_targets();
         self.count(Counter::SkippedNoTarget, idle.into());
         self.flush_mine(space.id(), generation, range, scope);
         self.let_interrupts_in(&shootdown);
-        self.wait_inlined(&shootdown, scope, false);
+        match started {
+            None => self.wait_inlined(&shootdown, scope, false),
+            Some(started) => started.become_same(&shootdown.targets),
+        }
+    }
+
+    /// Starts a flush like [`Cpu::flush_one`], but waits for no target: writes the targets into `started`.
+    ///
+    /// Returns `false`, and does nothing, unless the request is one range or the whole of a user space.
+    #[inline]
+    pub(crate) fn start_one(
+        self,
+        space: &AddressSpace<H>,
+        request: &Request,
+        started: &mut CpuSet,
+    ) -> bool {
+        let range = match request.lone() {
+            Some(range) if self.flushes_at_once() && !space.id().is_kernel() => range,
+            _ => return false,
+        };
+        let range = self.limited_range(range);
+        self.count(Counter::Requested, 1);
+        let generation = self.take_generation(space);
+        self.flush_beside(space, generation, range, request.scope(), Some(started));
+        true
     }
 
     /// Returns the smallest number of targets for which a flush of the space uses shared inboxes.

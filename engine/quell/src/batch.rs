@@ -252,8 +252,8 @@ where
     /// that finds the entry cleared makes the flush ([`Engine::flush_pending`]). Never waits.
     #[inline]
     pub fn may_report_late(&self, space: &AddressSpace<H>) -> bool {
-        let pending = self.unflushed.pending.as_slice();
-        (pending.last()).is_some_and(|last| !last.sent && core::ptr::eq(&*last.space, space))
+        let last = self.unflushed.pending.last();
+        last.is_some_and(|last| !last.sent && core::ptr::eq(&*last.space, space))
     }
 
     /// Reports that entries of `space` were cleared or lost rights, without a frame.

@@ -45,22 +45,42 @@ struct StartedFlush {
     told: SecondaryMark,
 }
 
+impl StartedFlush {
+    /// Makes a flush without targets. We fill it in its place, because moving a set of CPUs takes long.
+    #[inline]
+    fn none() -> Self {
+        StartedFlush {
+            targets: CpuSet::none(),
+            until: WaitGoal::Done,
+            first: None,
+            barrier: false,
+            told: SecondaryMark::default(),
+        }
+    }
+}
+
 impl<H: Hardware> Cpu<'_, H> {
     /// Begins a flush like [`Cpu::shoot_down`], but waits for no target.
     fn start_flush<'s>(
         self,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
         overflow: Option<&Overflow>,
-        told: SecondaryMark,
-    ) -> StartedFlush
-    where
+        started: &mut StartedFlush,
+    ) where
         H: 's,
     {
+        // Relaxed: a target that sees a post of this flush also sees this count.
+        self.started.fetch_add(1, Relaxed);
+        if let (1, None) = (requests.len(), overflow)
+            && let Some((space, request)) = requests.clone().next()
+            && self.start_one(space, request, &mut started.targets)
+        {
+            started.until = self.until(request.scope(), false);
+            return;
+        }
         let mut mine = InlineQueue::<FlushInfo<'s>, SPACES>::new();
         // No outbox: when the targets have flushed, the initiator may be on another CPU.
         let mut shootdown = self.begin_without_outbox();
-        // Relaxed: a target that sees a post of this flush also sees this count.
-        self.started.fetch_add(1, Relaxed);
         let (mut scope, mut kernel) = self.post_all(requests, &mut mine, &mut shootdown);
         let overflow = overflow.map(|overflow| (self.cpus_of(overflow), overflow));
         if let Some((cpus, more)) = &overflow {
@@ -73,13 +93,8 @@ impl<H: Hardware> Cpu<'_, H> {
             self.flush_whole_here(cpus, more.scope, more.kernel);
         }
         self.let_interrupts_in(&shootdown);
-        StartedFlush {
-            targets: shootdown.targets,
-            until: self.until(scope, kernel),
-            first: None,
-            barrier: false,
-            told,
-        }
+        started.targets.become_same(&shootdown.targets);
+        started.until = self.until(scope, kernel);
     }
 }
 
@@ -121,8 +136,8 @@ impl<H: Hardware, S, const N: usize> BatchChanges<'_, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Starts to flush all outstanding changes. Returns `None` if the flush is over already.
-    fn start(&mut self) -> Option<StartedFlush> {
+    /// Starts to flush all outstanding changes. Returns `false` if the flush is over already.
+    fn start(&mut self, started: &mut StartedFlush) -> bool {
         let engine = self.engine;
         let me = engine.this_cpu();
         if let [only] = self.pending.as_slice()
@@ -135,12 +150,13 @@ where
             self.pending.clear();
         }
         if self.is_empty() {
-            return None;
+            return false;
         }
         // This mark also covers invalidations that changes without a place may have sent to devices.
-        let told = me.start_secondary(self.requests());
+        started.told = me.start_secondary(self.requests());
         if engine.broadcasts().is_none() {
-            return Some(me.start_flush(self.requests(), self.overflow.as_ref(), told));
+            me.start_flush(self.requests(), self.overflow.as_ref(), started);
+            return true;
         }
         let carried = me.id() != self.cpu;
         let pending = self.pending.as_slice();
@@ -149,13 +165,8 @@ where
         }
         self.cpu = me.id();
         (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
-        Some(StartedFlush {
-            targets: CpuSet::none(),
-            until: WaitGoal::Done,
-            first: None,
-            barrier: true,
-            told,
-        })
+        started.barrier = true;
+        true
     }
 
     /// Returns whether the started flush is over. If so, ends the batch as pending.
@@ -164,12 +175,7 @@ where
     fn is_over(&mut self, awaited: &mut StartedFlush) -> bool {
         let engine = self.engine;
         if awaited.barrier {
-            // The CPU that sent the broadcasts completes them. Any other CPU sends them again.
-            let me = engine.this_cpu();
-            self.complete_broadcasts(me);
-            if let Some(overflow) = &self.overflow {
-                me.flush_overflow(overflow);
-            }
+            self.execute_barrier();
             awaited.barrier = false;
         } else if !engine.has_answers(awaited) {
             return false;
@@ -183,6 +189,17 @@ where
         self.overflow = None;
         self.end_all_pending();
         true
+    }
+
+    /// Completes the broadcasts of a started flush.
+    #[cold]
+    fn execute_barrier(&mut self) {
+        // The CPU that sent the broadcasts completes them. Any other CPU sends them again.
+        let me = self.engine.this_cpu();
+        self.complete_broadcasts(me);
+        if let Some(overflow) = &self.overflow {
+            me.flush_overflow(overflow);
+        }
     }
 }
 
@@ -230,11 +247,17 @@ impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
     /// CPU or a device.
     pub fn start(&mut self) -> FlushInFlight<'_, 'e, S, L, N> {
         self.lose_borrowed();
-        let awaited = self.unflushed.start();
-        FlushInFlight {
-            batch: Some(self),
-            awaited,
+        let mut flight = FlushInFlight {
+            batch: None,
+            awaited: Some(StartedFlush::none()),
+        };
+        if let Some(started) = &mut flight.awaited
+            && !self.unflushed.start(started)
+        {
+            flight.awaited = None;
         }
+        flight.batch = Some(self);
+        flight
     }
 }
 

@@ -86,6 +86,17 @@ impl<T, const N: usize> InlineQueue<T, N> {
         unsafe { &*(core::ptr::from_ref(held) as *const [T]) }
     }
 
+    /// Returns the value that was added last.
+    #[inline]
+    pub(crate) fn last(&self) -> Option<&T> {
+        if self.is_empty() {
+            return None;
+        }
+        let last = self.room.get(self.end.wrapping_sub(1))?;
+        // SAFETY: all of `start..end` is initialised, and it is not empty.
+        Some(unsafe { last.assume_init_ref() })
+    }
+
     /// Returns the value that was added last, as a mutable reference.
     #[inline]
     pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
