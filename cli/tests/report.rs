@@ -51,6 +51,7 @@ fn digits(value: &Value) -> String {
 }
 
 #[test]
+#[ignore = "needs a browser: `cargo xtask ci pages`"]
 fn the_report_fits_its_window_and_says_what_the_json_says() {
     let Some(browser) = Browser::find("the report") else {
         return;

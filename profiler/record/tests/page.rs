@@ -79,6 +79,7 @@ const USE: &str = r##"
 "##;
 
 #[test]
+#[ignore = "needs a browser: `cargo xtask ci pages`"]
 fn the_page_can_be_used_on_every_width() {
     let Some(browser) = Browser::find("the page of a recording") else {
         return;

@@ -70,7 +70,7 @@ fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
 fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
     for policy in POLICIES {
         for case in cases(policy) {
-            holds(case, Budget::Schedules(15));
+            holds(case, Budget::Schedules(10));
         }
     }
 }

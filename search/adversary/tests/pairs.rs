@@ -204,11 +204,11 @@ fn every_pair_holds(budget: impl Fn() -> Budget) {
 
 #[test]
 fn two_calls_may_meet_anywhere() {
-    every_pair_holds(|| Budget::Schedules(30));
+    every_pair_holds(|| Budget::Schedules(12));
 }
 
 #[test]
 #[ignore = "minutes: `cargo xtask ci exhaustive`"]
-fn two_calls_may_meet_in_any_order() {
-    every_pair_holds(|| Budget::Exhaustive(2000));
+fn two_calls_may_meet_in_many_orders() {
+    every_pair_holds(|| Budget::Schedules(300));
 }

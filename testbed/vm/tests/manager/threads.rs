@@ -43,7 +43,7 @@ fn body(program: Program, cpu: usize, shared: &SharedPages, start: &Barrier, see
         bytes: 2 * PAGE,
         protection,
     };
-    for turn in 0..1500 {
+    for turn in 0..800 {
         let (area, page) = (choices.random_range(0..2), choices.random_range(0..PAGES));
         let base = [shared.anonymous, shared.file][area];
         let range = (
