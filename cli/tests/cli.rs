@@ -320,6 +320,8 @@ fn a_call_or_policy_that_is_not_there_is_refused() {
     };
     let scale = ["scale", "dontneed", "--cpus", "1", "--show", "dontned"];
     refused(&scale, "it makes ");
+    let bound = ["scale", "crowd", "--cpus", "2", "--bound"];
+    refused(&bound, "--bound: the figure of crowd is no time");
     let run = ["run", "dontneed", "--policy", "latrr"];
     refused(&run, "did you mean `latr`?");
 }

@@ -36,6 +36,10 @@ pub struct ScaleArgs {
     /// Show another figure: `interrupts` for each operation, or the median time of a call, for example `unmap`
     #[arg(long, value_name = "FIGURE", default_value = "figure", value_parser = shown)]
     show: ShownFigure,
+    /// Add a bound for calls that flush one page on all CPUs: one interrupt, and a transfer of a cache line for each
+    /// doubling of the CPUs
+    #[arg(long)]
+    bound: bool,
     /// Show each figure as a ratio to that of the first policy
     #[arg(long)]
     relative: bool,
@@ -82,13 +86,15 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
         asked => asked.to_vec(),
     };
     let texts: Vec<String> = policies.iter().map(ToString::to_string).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    texts.extend(args.bound.then_some("bound"));
     let sweep = Sweep {
         machine: machine.clone(),
         workload,
         policies,
         cpus: args.cpus.0.clone(),
         show: args.show.clone(),
+        bound: args.bound,
     };
     let place = Destination::open("--plot", args.plot.as_deref(), "quell-scale.svg")?;
     let scaled = sweep.run().map_err(usage)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell_clock::MachineFile;
+use quell_clock::{MachineFile, Parameter as P};
 use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde::Serialize;
@@ -26,6 +26,56 @@ pub struct Sweep {
     pub cpus: Vec<usize>,
     /// The figure to show.
     pub show: ShownFigure,
+    /// Whether each point also has the [bound](FlushBound), after the policies' values.
+    pub bound: bool,
+}
+
+/// A bound on the time of a call that flushes one page on all CPUs.
+///
+/// An interrupt tells the other CPUs, and their answers come back in a tree: each of its levels is one transfer of a
+/// cache line. Meanwhile the CPU invalidates the page itself. All other work of the call is as on a single CPU. The
+/// bound isn't strict: a protocol without interrupts, or one that doesn't wait for answers, can be faster.
+#[derive(Clone, Copy, Debug)]
+pub struct FlushBound {
+    /// The time of the call on a single CPU, in nanoseconds, like all other times.
+    alone: f64,
+    invalidation: f64,
+    interrupt: f64,
+    remote: f64,
+    transfer: f64,
+    remote_transfer: f64,
+    socket: f64,
+}
+
+impl FlushBound {
+    /// Takes the costs of the machine. `alone` is the time of the call on a single CPU, in nanoseconds.
+    pub fn new(machine: &MachineFile, alone: f64) -> Self {
+        let of = |parameter| machine.time(parameter) as f64 / 1e3;
+        Self {
+            alone,
+            invalidation: of(P::InvalidatePage),
+            interrupt: of(P::InterruptSend) + of(P::InterruptDelivery) + of(P::InterruptEntry),
+            remote: of(P::InterruptRemote),
+            transfer: of(P::TransferSocket),
+            remote_transfer: of(P::TransferRemote),
+            socket: machine.count(P::CpusPerSocket) as f64,
+        }
+    }
+
+    /// Returns the bound for this number of CPUs, in nanoseconds.
+    pub fn nanoseconds(&self, cpus: usize) -> f64 {
+        if cpus < 2 {
+            return self.alone;
+        }
+        let sockets = (cpus as f64 / self.socket).ceil();
+        let levels = (cpus as f64).min(self.socket).log2().ceil();
+        let remote = match sockets > 1.0 {
+            true => self.remote + self.remote_transfer * sockets.log2().ceil(),
+            false => 0.0,
+        };
+        let answered = self.interrupt + self.transfer * levels + remote;
+        self.alone + (answered - self.invalidation).max(0.0)
+    }
 }
 
 /// A figure of a run.
@@ -85,6 +135,17 @@ pub enum ScaleError {
         /// Why it can't run on the last of these numbers.
         why: String,
     },
+    /// The workload's figure isn't the time of a call, so it has no bound.
+    #[error("--bound: the figure of {workload} is no time: {metric}")]
+    NoTime {
+        /// The workload's name.
+        workload: &'static str,
+        /// The name of its figure.
+        metric: &'static str,
+    },
+    /// The run on a single CPU failed, from which the bound follows.
+    #[error("--bound: {0}")]
+    NotAlone(String),
     /// The workload makes no such call.
     #[error("{workload} makes no call `{call}`{}; it makes {}", hint(call, made.iter().copied()), made.join(", "))]
     NoCall {
@@ -131,15 +192,37 @@ impl Sweep {
         Job::new(self.machine.clone(), workload, policy, cpus)
     }
 
+    /// Runs the workload on a single CPU, and returns the bound that follows from its time.
+    fn flush_bound(&self, results: &mut Results) -> Result<FlushBound, ScaleError> {
+        let alone = self.job(self.policies[0], 1);
+        results.run("running", [alone.clone()]);
+        let outcome = results
+            .get(&alone)
+            .map_err(|why| ScaleError::NotAlone(why.to_owned()))?;
+        match (&self.show, outcome.measure.metric) {
+            (ShownFigure::Figure, metric) if metric.starts_with("ns ") => {
+                Ok(FlushBound::new(&self.machine, outcome.measure.value))
+            }
+            (_, metric) => Err(ScaleError::NoTime {
+                workload: self.workload.name(),
+                metric,
+            }),
+        }
+    }
+
     /// Performs all runs.
     ///
     /// A failed run leaves a gap in its point, and its error is in the results.
     ///
     /// # Errors
-    /// If the workload supports none of the numbers of CPUs, or makes no such call in the first run.
+    /// If the workload supports none of the numbers of CPUs, makes no such call in the first run, or has no bound.
     pub fn run(&self) -> Result<ScaleResults, ScaleError> {
         let counts = self.counts()?;
         let mut results = Results::default();
+        let bound = match self.bound {
+            true => Some(self.flush_bound(&mut results)?),
+            false => None,
+        };
         if let (ShownFigure::Call(call), [policy, ..]) = (&self.show, &self.policies[..]) {
             let first = self.job(*policy, counts[0]);
             results.run("running", [first.clone()]);
@@ -168,6 +251,7 @@ impl Sweep {
                         let outcome = results.get(&self.job(policy, cpus)).ok()?;
                         self.show.of(outcome).filter(|value| value.is_finite())
                     })
+                    .chain(bound.map(|bound| Some(bound.nanoseconds(cpus))))
                     .collect(),
             })
             .collect();
@@ -237,4 +321,24 @@ pub fn plot(
         upward,
     };
     chart.file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_grows_by_a_transfer_for_each_doubling() {
+        let machine = quell_clock::built_in("haswell-server").unwrap();
+        let bound = FlushBound::new(&machine, 1000.0);
+        let step = |cpus| bound.nanoseconds(2 * cpus) - bound.nanoseconds(cpus);
+        assert_eq!(bound.nanoseconds(1), 1000.0);
+        for (cpus, transfer) in [(4, 33.5), (8, 33.5), (96, 113.0), (384, 113.0)] {
+            assert!(
+                (step(cpus) - transfer).abs() < 1e-6,
+                "{cpus}: {}",
+                step(cpus)
+            );
+        }
+    }
 }
