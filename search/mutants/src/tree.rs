@@ -147,6 +147,8 @@ fn copy_with(
         let to = tree.join(path);
         if entry.file_type().is_file() && there.insert(to.clone()) {
             write(&to, &fs::read(entry.path())?)?;
+        } else if entry.file_type().is_symlink() {
+            link(&to, &fs::read_link(entry.path())?)?;
         }
     }
     // Build output below the copy stays.
@@ -163,6 +165,17 @@ fn copy_with(
         }
     }
     Ok(())
+}
+
+/// Makes a symbolic link, which has the same relative target in the copy.
+fn link(path: &Path, target: &Path) -> io::Result<()> {
+    if fs::read_link(path).is_ok_and(|there| there == target) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    std::os::unix::fs::symlink(target, path)
 }
 
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
