@@ -175,7 +175,10 @@ fn link(path: &Path, target: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    std::os::unix::fs::symlink(target, path)
+    #[cfg(unix)]
+    return std::os::unix::fs::symlink(target, path);
+    #[cfg(not(unix))]
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
