@@ -314,7 +314,8 @@ impl<H: Hardware> Cpu<'_, H> {
         shootdown: &mut Shootdown,
     ) {
         let (scope, me) = (request.scope, self.id());
-        let shared = self.post_to_shared(request, laid, shootdown);
+        let mut shared = CpuSet::none();
+        self.post_to_shared(request, laid, shootdown, &mut shared);
         self.interrupt(shootdown);
         let idle = shared.is_empty() && !shootdown.has_targets();
         self.count(Counter::SkippedNoTarget, idle.into());
@@ -343,7 +344,8 @@ impl<H: Hardware> Cpu<'_, H> {
         unanswered.next().unwrap_or(first)
     }
 
-    /// Posts a request to the targets that need it. Returns the targets whose shared inbox it used.
+    /// Posts a request to the targets that need it. Adds the targets whose shared inbox it used to `shared`, an empty
+    /// set.
     ///
     /// After the first busy shared inbox, we use the targets' own inboxes. If many CPUs flush at the same time, most
     /// shared inboxes are busy, and requests merge only in own inboxes.
@@ -352,15 +354,17 @@ impl<H: Hardware> Cpu<'_, H> {
         request: &SimpleRequest,
         laid: &EncodedRequest<'_>,
         shootdown: &mut Shootdown,
-    ) -> CpuSet {
+        shared: &mut CpuSet,
+    ) {
         let posting = PostedRequest {
             post: Post::Inline(laid),
             marks: Marks::NONE,
             concern: FlushReason::Flush(request.scope),
         };
-        let mut asked = shootdown.targets;
+        // A plain copy of a set would copy the room for all CPUs.
+        let mut asked = CpuSet::none();
+        asked.become_same(&shootdown.targets);
         asked.retain(|target| self.must_ask(target, self.cpu(target), posting.concern));
-        let mut shared = CpuSet::none();
         for (first, wanted) in clusters(&asked) {
             let posted = self.shared_inbox(first).post(self.id(), wanted, request);
             if posted == 0 {
@@ -369,14 +373,13 @@ impl<H: Hardware> Cpu<'_, H> {
             members(first, posted).for_each(|cpu| shared.insert(cpu));
         }
         shootdown.targets = CpuSet::none();
-        shootdown.interrupts = shared;
+        shootdown.interrupts.become_same(shared);
         shootdown.sent = shared.len() as u64;
         for target in asked.iter().filter(|&target| !shared.contains(target)) {
             if let Some(posted) = self.post_asked(self.cpu(target), &posting) {
                 shootdown.ask(target, posted == PostOutcome::Interrupt);
             }
         }
-        shared
     }
 
     /// Posts a request to the targets that need it, and removes the others.

@@ -94,9 +94,13 @@ pub(crate) fn clusters(set: &CpuSet) -> impl Iterator<Item = (CpuId, u32)> {
 }
 
 /// Returns the CPUs of a cluster whose bits are set.
-pub(crate) fn members(first: CpuId, bits: u32) -> impl Iterator<Item = CpuId> {
-    let members = (0..CLUSTER as u16).filter(move |index| bits >> index & 1 != 0);
-    members.map(move |index| CpuId(first.0 + index))
+pub(crate) fn members(first: CpuId, mut bits: u32) -> impl Iterator<Item = CpuId> {
+    core::iter::from_fn(move || {
+        let next = bits.trailing_zeros() as u16;
+        // There is a lowest bit to clear unless none is left.
+        bits &= bits.checked_sub(1)?;
+        Some(CpuId(first.0 + next))
+    })
 }
 
 /// Returns the first CPU of a CPU's group.
