@@ -25,8 +25,8 @@ pub const CAPACITY: usize = 64;
 /// use quell::{Batch, Frame, FrameList, Purpose};
 /// /// Frames linked through a growing list: never full.
 /// #[derive(Default)]
-/// struct Unbounded(Vec<Frame>);
-/// impl FrameList for Unbounded {
+/// struct FrameVec(Vec<Frame>);
+/// impl FrameList for FrameVec {
 ///     type Frame = Frame;
 ///     fn push(&mut self, frame: Frame) {
 ///         self.0.push(frame);
@@ -41,7 +41,7 @@ pub const CAPACITY: usize = 64;
 ///         self.0.is_empty()
 ///     }
 /// }
-/// let mut batch = engine.batch_into(Purpose::Call, Unbounded::default());
+/// let mut batch = engine.batch_into(Purpose::Call, FrameVec::default());
 /// batch.changed(&space, quell::PageRange::base(quell::Page(5), 100), quell::Scope::Leaf);
 /// (0..100).for_each(|frame| batch.hold(Frame(frame)));
 /// assert_eq!(batch.finish().count(), 100);

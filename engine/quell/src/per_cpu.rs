@@ -9,7 +9,7 @@
 //! | [`Inbox`], acknowledgements | its CPU | initiators that wait |
 //! | [`CpuState`], published | its CPU, rarely; initiators that leave it a flush | initiators that choose targets |
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
-//! | [`Outbox`] | its CPU | the targets of its CPU, for requests that do not lie in their own inboxes |
+//! | [`Outbox`] | its CPU | the targets of its CPU, for requests that are not in their own inboxes |
 //! | [`SharedInbox`], requests | initiators; the last target | the CPUs of a cluster; initiators that wait |
 //! | [`SharedInbox`], counts | the CPUs of a group | the same |
 //! | [`RunningTag`] | its CPU, and a CPU that takes a new tag | the same |
