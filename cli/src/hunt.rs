@@ -64,6 +64,10 @@ pub struct HuntArgs {
     /// FUNCTION, that instruction flushes nothing in CALLER. Needs --symbols; may be repeated
     #[arg(long, value_name = "FUNCTION[@CALLER]", conflicts_with = "plain")]
     skip: Vec<String>,
+    /// Hold CPUs now and then, each time for a random number of turns of the others, up to this one: between an
+    /// interrupt and its handler, after a switch, and anywhere else. A hypervisor does so with virtual CPUs
+    #[arg(long, default_value_t = 0, value_name = "TURNS", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    hold: u32,
     /// Stop after this many findings
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     findings: u32,
@@ -107,6 +111,7 @@ impl HuntArgs {
             seed: self.seed,
             aggressive: (!self.plain).then_some(self.aggressive),
             findings: self.findings,
+            hold: self.hold,
             lazy_unmap: self.lazy_unmap || own,
             skips: Vec::new(),
             more: self.qemu.clone(),
@@ -246,8 +251,8 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
 /// Describes a hunt that found nothing. The counts show whether it could have found anything.
 fn summary(counts: &Counts, seconds: f64) -> String {
     format!(
-        "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; {} of {} changes judged; \
-         {} stale accesses allowed",
-        counts.hits, counts.guesses, counts.returned, counts.changes, counts.stale
+        "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; CPUs held {} times; \
+         {} of {} changes judged; {} stale accesses allowed",
+        counts.hits, counts.guesses, counts.holds, counts.returned, counts.changes, counts.stale
     )
 }

@@ -120,7 +120,9 @@ typedef struct Hoard {
 
 static struct {
     int on; /* 0 before the first look at the environment, then -1 or 1 */
-    unsigned aggressive, most, lazy_unmap;
+    unsigned aggressive, most, lazy_unmap, hold;
+    /* The turns that each CPU still misses. */
+    unsigned held[256];
     /* Turns have a stream of their own: how often TCG's TLB misses depends on the host's clock. */
     uint64_t random, turns;
     Hoard *hoard;
@@ -130,7 +132,7 @@ static struct {
     unsigned found, skips;
     Skip skip[SKIPS_MOST];
     uint64_t skipped;
-    uint64_t walks, hits, guesses, stale, changes, returned, reloads;
+    uint64_t walks, hits, guesses, stale, changes, returned, reloads, holds;
 } hunt;
 
 static uint64_t draw(uint64_t *random)
@@ -174,9 +176,9 @@ static void print_end(void)
     fprintf(stderr,
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
             ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
-            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 "}\n",
+            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
-            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped);
+            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped, hunt.holds);
 }
 
 /* Reads QUELL_SKIP: "function caller caller_end", three hexadecimal addresses each, separated by commas. */
@@ -194,7 +196,7 @@ static void read_skips(void)
     }
 }
 
-/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap", four numbers. */
+/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap hold", five numbers. */
 static bool enabled(void)
 {
     const char *text;
@@ -208,9 +210,10 @@ static bool enabled(void)
     if (!text) {
         return false;
     }
-    if (sscanf(text, "%llu %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap) != 4
+    if (sscanf(text, "%llu %u %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap, &hunt.hold) != 5
         || hunt.aggressive > 9) {
-        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected four numbers: seed, 0 to 9, findings, 0 or 1\n", text);
+        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected five numbers: seed, 0 to 9, findings, 0 or 1, turns\n",
+                text);
         exit(2);
     }
     if (!icount_enabled()) {
@@ -997,6 +1000,19 @@ void hunt_set_cr3(CPUState *cs, uint64_t value, uintptr_t ra)
     }
 }
 
+/*
+ * May stop the CPU before its next instruction, while the others go on: one time in `rarity` if the hunt is the most
+ * aggressive. So does a hypervisor that runs other virtual CPUs.
+ */
+static void may_hold(CPUState *cs, unsigned rarity)
+{
+    if (hunt.hold && covered(cs->env_ptr) && draw(&hunt.turns) % (9 * rarity) < hunt.aggressive) {
+        hunt.held[cs->cpu_index] = 1 + draw(&hunt.turns) % hunt.hold;
+        hunt.holds++;
+        cpu_exit(cs);
+    }
+}
+
 void hunt_load(CPUState *cs)
 {
     if (enabled()) {
@@ -1009,6 +1025,7 @@ void hunt_load(CPUState *cs)
             drop_tag(loaded(cs));
         }
         hoard->keeps = false;
+        may_hold(cs, 16);
     }
 }
 
@@ -1059,10 +1076,29 @@ void helper_hunt_invpcid(CPUX86State *env, target_ulong type, target_ulong at)
     tlb_flush(cs);
 }
 
+void hunt_may_hold(CPUState *cs)
+{
+    if (enabled()) {
+        may_hold(cs, 16);
+    }
+}
+
+bool hunt_holds(CPUState *cs)
+{
+    if (!enabled() || hunt.held[cs->cpu_index] == 0) {
+        return false;
+    }
+    hunt.held[cs->cpu_index]--;
+    return true;
+}
+
 int64_t hunt_turn(CPUState *cs, int64_t most)
 {
     if (!enabled()) {
         return most;
+    }
+    if (!cs->halted) {
+        may_hold(cs, 64);
     }
     return most < 2 ? most : MIN(most, 1 + draw(&hunt.turns) % (1ull << (6 + draw(&hunt.turns) % 12)));
 }

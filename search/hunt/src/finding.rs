@@ -37,6 +37,8 @@ pub struct Counts {
     pub reloads: u64,
     /// Calls that were left out on request.
     pub skipped: u64,
+    /// The times that a CPU was held.
+    pub holds: u64,
 }
 
 /// A CPU used, or could use, a translation that the kernel had removed (C3), a table that it had removed (C6), or a

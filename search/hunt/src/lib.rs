@@ -40,6 +40,8 @@ pub struct Hunt {
     pub findings: u32,
     /// Whether the kernel keeps stale translations of clean pages on purpose. Then reads through them are lawful.
     pub lazy_unmap: bool,
+    /// The most turns of the others that a held CPU misses. 0 holds none.
+    pub hold: u32,
     /// Calls to leave out: mistakes that the hunt should find.
     pub skips: Vec<Skip>,
     /// More arguments for QEMU.
@@ -109,7 +111,8 @@ impl Hunt {
         if let Some(aggressive) = self.aggressive {
             // `env` starts it, so that the printed command line is complete.
             let (seed, findings, lazy) = (self.seed, self.findings, u8::from(self.lazy_unmap));
-            let setting = format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy}");
+            let hold = self.hold;
+            let setting = format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy} {hold}");
             let skip = |skip: &Skip| {
                 let Range { start, end } = skip.caller;
                 format!("{:x} {start:x} {end:x}", skip.function)
@@ -142,6 +145,7 @@ mod tests {
             aggressive: Some(9),
             findings: 2,
             lazy_unmap: true,
+            hold: 0,
             skips: vec![Skip {
                 function: 0x10,
                 caller: 0x20..0x30,
@@ -151,7 +155,7 @@ mod tests {
         let shown = hunt.command(Path::new("emulator")).unwrap().shown();
         assert!(
             shown.starts_with(
-                "env 'QUELL_HUNT=7 9 2 1' 'QUELL_SKIP=10 20 30' emulator -machine q35 "
+                "env 'QUELL_HUNT=7 9 2 1 0' 'QUELL_SKIP=10 20 30' emulator -machine q35 "
             ),
             "{shown}"
         );
