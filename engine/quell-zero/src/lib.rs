@@ -6,18 +6,18 @@
 //! Memory must be zeroed before it gets a new owner. That's most of the cost of a demand fault on a large page. Three
 //! decisions make it cheap, and each has its module:
 //!
-//! * **The instructions** ([`plan`]). A string instruction such as `rep stosb` gets the whole length. So the processor
-//!   pays its start-up cost once, and may skip reading cache lines that it will overwrite. Instructions that bypass the
-//!   caches avoid these reads at any length. The fastest instruction depends on the processor and on the length, so a
-//!   [`Plan`] holds one [`Strategy`] for each range of lengths. A [`Chooser`] makes the plan by a rule, or from
-//!   measurements of a few milliseconds.
-//! * **The order and the size of pieces** ([`pieces`]). We clear most pages with instructions that bypass the caches.
-//!   The pages that the program reads next come last, through the caches, so they're cached then. The policy caps the
-//!   length of a piece, so that a kernel can preempt between pieces.
+//! * **The instructions** ([`plan`]). A string instruction such as `rep stosb` gets a whole piece, not one page. So the
+//!   processor pays its start-up cost once, and may skip reading cache lines that it will overwrite. Instructions that
+//!   bypass the caches avoid these reads at any length. The fastest instruction depends on the processor and on the
+//!   length, so a [`Plan`] holds one [`Strategy`] for each range of lengths. A [`Chooser`] makes the plan by a rule, or
+//!   from measurements of a few milliseconds.
+//! * **The order and the size of pieces** ([`pieces`]). The pages that the program reads next come last, and through
+//!   the caches, so they're cached then. For the others, the plan may choose instructions that bypass the caches. The
+//!   policy caps the length of a piece, so that a kernel can preempt between pieces.
 //! * **The time** ([`pool`]). A [`Pool`] holds frames that were cleared in the background, within a budget of memory
 //!   bandwidth. A fault finds them ready.
 //!
-//! The crate allocates nothing, locks nothing and contains no instructions of its own (`quell_arch::zero` has them).
+//! The crate allocates nothing, takes no locks and contains no assembly (`quell_arch::zero` does).
 //! From `quell` it uses only a few types, such as [`Extent`](quell::Extent) and [`Word`](quell::Word), so a kernel can
 //! use it without the engine. The kernel implements [`PhysicalMemory`], which has one method:
 //!

@@ -2,19 +2,21 @@
 //!
 //! A [`Batch`] owns the frames that were unmapped. [`Batch::finish`] returns them as [`FlushedFrames`], the proof that
 //! no CPU uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as
-//! [`DeferredFrames`]. The file is long because it contains every way in which frames leave a batch, beside the rules
-//! that these share.
+//! [`DeferredFrames`]. The file is long because it contains all ways in which frames leave a batch, and the rules
+//! common to these ways.
 //!
-//! [`Purpose`] and policy determine when the flush happens. On machines that broadcast invalidations, a batch of reclaim
-//! or migration sends these at once and waits for their completion only at its end. One barrier completes them all. The
-//! CPU that sent them must execute it, because a barrier completes only its own CPU's broadcasts.
+//! [`Purpose`] and policy determine when the flush happens. On machines that broadcast invalidations, a batch of
+//! reclaim or migration sends each invalidation as soon as the change is reported. With batching it waits for their
+//! completion only at its end. One barrier completes them all. The CPU that sent them must execute it, because a
+//! barrier completes only its own CPU's broadcasts.
 //!
 //! Changes are reported under locks, so a report never waits for a CPU. If the batch has no place for a change, it
 //! still flushes that change at its end ([`overflow`](crate::overflow)).
 //!
 //! Each space counts its pending batches. The count rises under the table's lock when an entry is reported, and falls
-//! after the flush. For example, a page fault takes that lock and finds the entry cleared. Before such a *later
-//! observer* relies on the cleared entry, it calls [`Engine::flush_pending`], which flushes if the count isn't zero.
+//! after the flush. Suppose that, before the flush, a page fault takes that lock and finds the entry cleared. Before
+//! such a *later observer* relies on the cleared entry, it calls [`Engine::flush_pending`], which flushes if the count
+//! isn't zero.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -54,8 +56,8 @@ pub enum Purpose {
     /// The changes of one system call or fault: for example `munmap`, `mprotect` or `fork`. They're flushed once, at
     /// the end of the batch.
     Call,
-    /// Reclaim takes pages away. With [`Policy::batch`](crate::Policy) the flush ends with the batch. Otherwise
-    /// the batch flushes as soon as the kernel drops a lock ([`Batch::unlocked`]).
+    /// Reclaim takes pages away. With [`Policy::batch`](crate::Policy), the batch waits for one flush, at its end.
+    /// Otherwise it flushes as soon as the kernel drops a lock ([`Batch::unlocked`]).
     Reclaim,
     /// Pages are about to move to other frames. The batch flushes as for [`Purpose::Reclaim`].
     Migration,
@@ -108,8 +110,8 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> SpaceRef for S {
 /// You may finish a batch on another CPU than the one that filled it. On a machine that broadcasts invalidations, it
 /// then sends them again.
 ///
-/// With room for 64 frames a batch takes about 1.7 KB, most of it uninitialised. Avoid moving it, because a move costs
-/// more than a flush.
+/// With room for 64 frames a batch takes about 1.7 KB, most of it uninitialised. Avoid moving it, because a move copies
+/// all of that.
 ///
 /// # Examples
 ///
@@ -189,9 +191,9 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Makes an empty batch like [`Engine::batch_into`], with places for `N` spaces, from 1 to 8. Never waits.
     ///
-    /// The batch also takes changes of further spaces, but keeps no details of them. When it ends, it flushes these
-    /// spaces whole, on all CPUs that may have them loaded and on some others. With `N` = 1, a batch takes about 160
-    /// bytes and its list, so it's cheap to move.
+    /// The batch also takes changes of further spaces, but keeps only a summary of their CPUs. When it ends, all CPUs
+    /// of the summary flush everything that they have loaded. With `N` = 1, a batch takes about 160 bytes plus its
+    /// list. So with a short list it's cheap to move.
     #[inline]
     pub fn batch_of_spaces<S, L, const N: usize>(
         &self,
@@ -229,7 +231,7 @@ where
         self.frames.is_full()
     }
 
-    /// Returns whether the batch holds no frame and no change that it hasn't flushed. Never waits.
+    /// Returns whether the batch is empty: it holds no frames and no unflushed changes. Never waits.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.unflushed.is_empty()
     }
@@ -295,7 +297,7 @@ where
     /// then waits until every target has flushed, even with [`Policy::asynchronous`](crate::Policy). If the call
     /// panics, the frame is leaked, as by [`Batch::unmapped`]. Never waits for a CPU.
     ///
-    /// Clear and report pages that the table still maps separately, or give `range` the stride of these pages.
+    /// If the table still maps pages, either clear and report each of them, or give `range` the stride of these pages.
     /// Otherwise the flush drops only the first page of each stride.
     ///
     /// # Panics
@@ -316,7 +318,7 @@ where
     /// Takes a frame that needs no report of its own.
     ///
     /// Use it if all entries of the frame were reported with [`Batch::changed`], for example because several spaces
-    /// mapped the frame. Use it also if nothing maps the frame any more. If the call panics, the frame is leaked,
+    /// mapped the frame. Use it also for a frame that no CPU can use any more. If the call panics, the frame is leaked,
     /// because a CPU may still use it. Never waits.
     ///
     /// # Panics
@@ -382,20 +384,21 @@ where
 
     /// Defers the flush until the frames are reused ([lazy unmap](crate::lazy)), or flushes now.
     ///
-    /// May wait for other CPUs, if it flushes or if the ledger is full. If there are devices
-    /// ([`Hardware::HAS_SECONDARY`]), it waits for them, because their flush is never deferred.
+    /// May wait for other CPUs. If there are devices ([`Hardware::HAS_SECONDARY`]), it waits for them, because their
+    /// flush is never deferred.
     ///
     /// It flushes now in these cases:
     ///
-    /// * [`Policy::lazy_unmap`](crate::Policy) is off, or the ledger is full.
+    /// * [`Policy::lazy_unmap`](crate::Policy) is off.
+    /// * The ledger, the embedder's list of deferred flushes ([`LedgerEntry`](crate::LedgerEntry)), is full.
     /// * The batch has a change with [`Scope::Tables`], or changes of both the kernel and a user space.
     /// * The batch has more spaces than places.
     /// * A space has more outstanding batches than twice [`MAX_CPUS`](crate::MAX_CPUS).
     ///
     /// You guarantee that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
-    /// uses any more ([`crate::kernel`]). If the flush was deferred, call
-    /// [`DeferredFlush::defer`](crate::DeferredFlush::defer) for each frame before you drop the lock under which you
-    /// called [`DeferredFlush::begin`](crate::DeferredFlush::begin). If not, call
+    /// uses any more ([`crate::kernel`]). Before you clear a frame's entries, call
+    /// [`DeferredFlush::begin`](crate::DeferredFlush::begin) under the lock of its page-cache slot. Before you drop
+    /// that lock, call [`DeferredFlush::defer`](crate::DeferredFlush::defer) if the flush was deferred, and otherwise
     /// [`DeferredFlush::clear`](crate::DeferredFlush::clear). You may drop the locks of the tables before you finish
     /// the batch.
     ///
@@ -514,7 +517,7 @@ where
         self.engine.on().batch || self.purpose == Purpose::Call || self.may_defer()
     }
 
-    /// Returns whether later changes join the same flush, because nothing is sent early.
+    /// Returns whether nothing is sent early, so that later changes join the same flush.
     #[inline]
     fn joins(&self) -> bool {
         self.engine.broadcasts().is_none()
