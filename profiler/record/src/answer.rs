@@ -140,7 +140,10 @@ impl Answer<'_> {
             Some(row) if 2.0 * self.all < row as f64 => row as f64,
             _ => self.all,
         };
-        let total = all + self.report.function_calls.unwrap_or(other).max(other) as f64;
+        // Row `CAL` counts interrupts, those for shootdowns among them. Row `TLB` counts flushes: one interrupt may make
+        // several.
+        let called = self.report.function_calls.unwrap_or_default() as f64;
+        let total = called.max(all + other as f64);
         let part = |of: f64| if of > 0.0 { all / of } else { 0.0 };
         let rate = count(part(seconds).round() as u64);
         let cpus = counted(self.report.cpus as u64, "CPU");
@@ -248,7 +251,10 @@ impl Answer<'_> {
         let line = line.remark(pays);
         let share = format!(": {}", percents(share));
         let (waited, stolen) = (span(program.waited), span(program.stolen));
-        let (waited, stolen) = (format!(": waits {waited}"), format!(", loses {stolen}"));
+        let (waited, stolen) = (
+            format!(": waits {waited}"),
+            format!(", interrupted {stolen}"),
+        );
         let line = match said {
             true => line.remark(share).text(waited).text(stolen),
             false => line.text(share).remark(waited).remark(stolen),

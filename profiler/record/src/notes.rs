@@ -60,7 +60,10 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
         notes.push(format!("All events were counted, but only one in {scale:.1} was recorded. Figures are scaled to all events."));
     }
     let known: u64 = report.others.iter().map(|row| row.count).sum();
-    if let Some(row) = report.function_calls {
+    // Row `CAL` counts shootdowns, too (Linux 4.8 and later).
+    let calls = report.function_calls;
+    let others = calls.map(|row| row.saturating_sub(report.interrupts));
+    if let Some(row) = others.filter(|&row| row > 0) {
         let few = (known as f64) < 0.9 * row as f64;
         notes.push(format!(
             "Row CAL of /proc/interrupts counts {} that are no shootdowns. Their function is known for {} of them{}.",

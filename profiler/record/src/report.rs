@@ -135,7 +135,7 @@ pub struct Report {
     pub interrupts: u64,
     /// Shootdown interrupts that are attributed to a call or a reason.
     pub attributed: u64,
-    /// Function-call interrupts that aren't shootdowns: the row `CAL` of `/proc/interrupts`.
+    /// Function-call interrupts, those of shootdowns among them: the row `CAL` of `/proc/interrupts`.
     pub function_calls: Option<u64>,
     /// Events that were lost.
     pub lost: u64,

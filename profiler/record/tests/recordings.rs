@@ -571,3 +571,15 @@ fn the_busiest_process_is_the_one_that_interrupts_most_whenever_it_was_recorded(
     let written = calls.busiest(None).unwrap().workload();
     assert!(written.text.contains("python3"), "{}", written.text);
 }
+
+#[test]
+fn row_cal_counts_shootdowns_too() {
+    let all = Report::new(analysed(PERF), None);
+    assert_eq!((all.interrupts, all.function_calls), (97, Some(97)));
+    crate::answer::one(&all.answer, ", 100 % of all function calls (CAL 97)");
+    assert!(!all.notes.iter().any(|note| note.contains("CAL")));
+    let more = PERF.replacen("CAL:    2868001 ", "CAL:    2867901 ", 1);
+    let more = Report::new(analysed(&more), None);
+    let others = "Row CAL of /proc/interrupts counts 100 interrupts that are no shootdowns.";
+    crate::answer::one(&more.notes, others);
+}
