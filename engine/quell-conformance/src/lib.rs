@@ -160,9 +160,9 @@
 //! # Limits
 //!
 //! The suite detects a broken promise only if a stale translation is visible *on this machine*. [`Check::kept`] is the
-//! number of CPUs on which a translation outlived its entry. If it's 0, the other checks prove little. Few emulators,
-//! for example, model speculative fills, walker caches, or entries under tags that aren't loaded. The machine of
-//! `quell-adversary` does.
+//! number of CPUs that still used a translation after its entry was changed and before the flush, as they may. If it's
+//! 0, the machine kept nothing stale, so that check proves little. Few emulators, for example, model speculative fills,
+//! walker caches, or entries under tags that aren't loaded. The machine of `quell-adversary` does.
 //!
 //! The suite can't end a flush that never ends (C7). So the kernel's own watchdog must end such a hang.
 

@@ -20,29 +20,28 @@
 //! assert!(!machine.caches(Page(5)));
 //! ```
 //!
-//! | called by | type |
+//! | used in | type |
 //! | --- | --- |
 //! | boot code, the memory manager | [`Engine`]: brings CPUs online, makes address spaces, makes deferred flushes |
 //! | the scheduler, the interrupt handler, the entry code | [`Cpu`], and [`MaskedCpu`] with interrupts masked |
 //! | code that changes page tables | [`Batch`], or [`Cpu::flush`] for a single change |
 //! | the frame table, for [lazy unmap](lazy) | [`DeferredFlush`], one word per frame |
-//! | the machine's description | [`Hardware`], implemented by the kernel |
+//! | the port to a machine | [`Hardware`], which the kernel implements and the engine calls |
 //!
-//! `examples/embed.rs` runs two CPUs. A program on one of them keeps using the page.
+//! `examples/embed.rs` runs two CPUs: one unmaps a page while a program on the other keeps using it.
 //!
 //! # The contract
 //!
-//! * **C1 Reuse.** No CPU completes an access through a translation to a frame after that frame has
-//!   a new owner.
+//! * **C1 Reuse.** Once a frame has a new owner, no CPU accesses it through a stale translation.
 //! * **C2 No lost write.** No CPU writes a frame through a stale writable translation once its
 //!   content has been captured: for example, written to swap or copied to another frame.
 //! * **C3 Synchronous change.** After an unmap or a protection downgrade that the program requested has returned, no
 //!   later access uses the old translation.
 //! * **C4 Fresh reads.** [Lazy unmap](lazy) leaves translations behind on purpose. A read through one of them returns
-//!   the same bytes as a read through the current mapping.
+//!   the value that it would return after a new walk of the tables, or after a page fault.
 //! * **C5 Isolation.** A CPU running one address space never uses another's translations.
 //! * **C6 Tables.** No hardware walker reads a page-table page after it was freed.
-//! * **C7 Progress.** Every flush completes while its target CPUs take interrupts.
+//! * **C7 Progress.** Every flush completes, provided that each target takes its interrupts or waits inside the engine.
 //! * **C8 Zero.** Memory handed out as zeroed contains only zeros.
 //!
 //! # Panics
@@ -52,8 +51,8 @@
 //! * on a CPU that the engine has no state for;
 //! * in debug builds, if the call may wait for other CPUs although [`Hardware::may_wait`] returns `false`;
 //! * in debug builds, if the calling thread moves to another CPU during the call;
-//! * if a method of [`Hardware`] or an NMI handler makes the call, except where [`Hardware`] allows it. Such a call
-//!   could interrupt the engine in the middle of a step.
+//! * if a method of [`Hardware`] or an NMI handler makes the call: it could interrupt the engine in the middle of a
+//!   step. Exceptions are [`Cpu::user_access_allowed`] in NMI handlers, and the calls that [`Hardware`] allows.
 //!
 //! Use each [`Stamp`], [`DeferredFlush`] and [`AddressSpace`] with one engine only. With a second engine the result is
 //! unspecified, but memory-safe. `tests/arguments.rs` makes calls with arbitrary arguments.

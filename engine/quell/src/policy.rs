@@ -99,8 +99,9 @@ pub enum TagPolicy {
 
 /// Selects which of the five [mechanisms](Mechanism) are on.
 ///
-/// [The contract](crate#the-contract) holds under every policy. A policy only changes the cost. So you can switch off
-/// each mechanism by itself and compare.
+/// [The contract](crate#the-contract) holds under every policy, with one restriction: some machines must not set
+/// [`Policy::asynchronous`]. Apart from that, a policy only changes the cost. So you can switch off each mechanism by
+/// itself and compare.
 ///
 /// # Examples
 ///
@@ -141,7 +142,8 @@ pub struct Policy {
     /// broadcasts). There, no TLB may still hold the old translation when the kernel writes the new entry in its place.
     /// A receipt doesn't ensure that.
     pub asynchronous: bool,
-    /// S4: the initiator writes the request into a cache line of the target, where it merges with requests of others.
+    /// S4: the initiator writes the request into a cache line of the target, where it merges with requests of others,
+    /// or into one of the target's group of CPUs ([`Hardware::shares_lines_from`](crate::Hardware::shares_lines_from)).
     /// If it's off, targets read the request from a line of the initiator.
     pub inline_requests: bool,
 }

@@ -18,26 +18,27 @@
 //! # Deferred flushes
 //!
 //! A *later observer* finds an entry already cleared, and must know whether its flush is over. It reads three words of
-//! one cache line: the number of batches that have yet to flush, the latest change that no batch counts
-//! ([`overflow`](crate::overflow)), and the latest flush that is deferred until reuse. If all three are 0, every cleared
-//! entry of the space has been flushed.
+//! one cache line: the number of batches that have yet to flush, the latest unflushed change that belongs to no counted
+//! batch ([`overflow`](crate::overflow)), and the latest flush that is deferred until reuse. If all three are 0, every
+//! cleared entry of the space has been flushed.
 //!
 //! # Generation and count share a word
 //!
 //! The high bits of one word hold the generation. The low bits hold the number of pending batches, which have yet to
-//! flush. So a batch that finds only its own CPU in `loaded` needs one locked operation, not two, to take its generation
-//! and to subtract itself from the count. It reads the set only once, *before* that. A CPU that enters the set later
-//! reads this word later still. If it finds the batch pending, it drops its own entries of the space. Otherwise it
-//! finds the new generation.
+//! flush. So a batch that finds only its own CPU in `loaded` needs one locked operation, not two, to take its
+//! generation and to subtract itself from the count. In this case alone, it reads the set *before* it takes the
+//! generation. A CPU that enters the set later reads this word later still. If it finds the batch pending, it drops its
+//! own entries of the space. Otherwise it finds the new generation.
 //!
 //! The count must not overflow into the generation. Half of its range is for pending batches, two for each CPU that the
-//! engine supports. If there are more, their changes become overflow. The other half is for initiators that have
-//! incremented the count and not yet checked the result. It's enough for two on each CPU: one that an interrupt handler
-//! has preempted, and that handler. If a thread can be preempted while it holds the lock of a table, each thread that is
-//! stopped between the increment and the check takes one of these places, too.
+//! engine supports. Changes of further batches aren't counted: the space records only the generation of the latest one
+//! ([`overflow`](crate::overflow)). The other half is for initiators that have incremented the count and not yet
+//! checked the result. It's enough for two on each CPU: one that an interrupt handler has preempted, and that handler.
+//! If a thread can be preempted while it holds the lock of a table, each thread that is stopped between the increment
+//! and the check takes one of these places, too.
 //!
-//! The generation has the remaining 52 bits. At a flush every 100 ns in one space, they last 14 years. With sets of 8192
-//! CPUs, 49 bits remain, which last one year and nine months.
+//! The generation has the remaining 52 bits. At a flush every 100 ns in one space, they last 14 years. With sets of
+//! 8192 CPUs, 49 bits remain, which last one year and nine months.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
@@ -149,7 +150,8 @@ pub struct AddressSpace<H: Hardware> {
     overflow: H::Word,
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
-    /// The latest numbers of shared flushes, by scope. A task that takes one writes `flushes` in this line anyway.
+    /// The number of the latest [shared flush](crate::coalesced) that a task has requested, by scope. It's in this
+    /// cache line because such a task has just written `flushes`.
     taken: [H::Word; 2],
     id: SpaceId,
     root: Frame,
@@ -273,7 +275,7 @@ impl<H: Hardware> AddressSpace<H> {
     ///
     /// [`Engine::retire`](crate::Engine::retire) doesn't check this, because such a batch flushes at its end even if
     /// the space was retired. The answer doesn't cover other outstanding flushes: those of
-    /// [`Cpu::flush`](crate::Cpu::flush), those of changes for which a batch has no place, and those that [lazy
+    /// [`Cpu::flush`](crate::Cpu::flush), those of [overflow](crate::overflow), and those that [lazy
     /// unmap](crate::lazy) has deferred.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
@@ -289,8 +291,8 @@ impl<H: Hardware> AddressSpace<H> {
         unsafe { hw.load_root(self.root, tag, keep) };
     }
 
-    /// Returns the name of the word at this address if it belongs to this space. For tools that show the engine's steps
-    /// word by word.
+    /// Returns the name of the word at this address if it belongs to this space. For tools that show
+    /// which word each step of the engine reads or writes.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let at = |word: &H::Word| is_at(word, address);
@@ -307,7 +309,7 @@ impl<H: Hardware> AddressSpace<H> {
         }
     }
 
-    /// Returns the shared flushes of a scope.
+    /// Returns the two words with the numbers of a scope's shared flushes: the latest requested, and the latest made.
     pub(crate) fn coalesced(&self, scope: Scope) -> CoalescedFlushes<'_, H::Word> {
         let index = usize::from(scope == Scope::Tables);
         CoalescedFlushes {
@@ -329,7 +331,7 @@ impl<H: Hardware> AddressSpace<H> {
     /// Returns the latest stamp deferred until reuse, or 0.
     ///
     /// A batch that defers raises the stamp *before* it decrements [`Flushes::pending`]. So a CPU that reads the count
-    /// first misses neither.
+    /// first, then the stamp, sees at least one of the two.
     #[inline]
     pub(crate) fn deferred(&self) -> u64 {
         if !H::MECHANISMS.lazy_unmap {
@@ -420,7 +422,7 @@ impl<H: Hardware> AddressSpace<H> {
         self.overflow.load(Acquire)
     }
 
-    /// Records a flush of the whole space since [`AddressSpace::overflow`] returned `generation`.
+    /// Records that the whole space was flushed after [`AddressSpace::overflow`] had returned `generation`.
     pub(crate) fn overflow_flushed(&self, generation: u64) {
         // A later change stays.
         // Release pairs with `overflow`: the next later observer, which finds no such change, sees the flush done.
@@ -441,7 +443,8 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Removes a CPU like [`AddressSpace::leave`], but does nothing for a kernel space.
     ///
-    /// Every CPU has kernel mappings loaded for ever, even if its idle thread has the kernel space as its own.
+    /// Every CPU has the kernel mappings loaded for ever. So it doesn't leave the kernel space when it switches away
+    /// from an idle thread that has this space as its own.
     #[inline]
     pub(crate) fn leave_if_user(&self, cpu: CpuBit) {
         if !self.id.is_kernel() {
