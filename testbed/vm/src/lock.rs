@@ -10,6 +10,7 @@
 //! devices, and any program can make a CPU take it.
 //!
 //! Functions that take a lock pass their caller on (`track_caller`), so that the clock's profile of lines names it.
+//! Not in tests: races under loom are compiled from this file as tests, and need the places in it.
 //!
 //! # The order of locks
 //!
@@ -50,7 +51,7 @@ impl<W: Word> RawLock<W> {
         RawLock { word: W::new(0) }
     }
 
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     fn try_acquire(&self) -> bool {
         // Acquire pairs with `release`: this CPU sees the last holder's writes under the lock. Lost without it: two
         // CPUs take a lock.
@@ -59,7 +60,7 @@ impl<W: Word> RawLock<W> {
             .is_ok()
     }
 
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     fn acquire(&self, hw: &impl Hardware<Word = W>) {
         while !self.try_acquire() {
             while self.word.load(Ordering::Relaxed) != 0 {
@@ -75,13 +76,13 @@ impl<W: Word> RawLock<W> {
     }
 
     /// Takes the lock if no CPU holds it.
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn try_lock(&self) -> Option<RawGuard<'_, W>> {
         self.try_acquire().then(|| RawGuard { lock: self })
     }
 
     /// Takes the lock, and waits for it if necessary.
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> RawGuard<'_, W> {
         self.acquire(hw);
         RawGuard { lock: self }
@@ -120,14 +121,14 @@ impl<W: Word, T> Lock<W, T> {
     }
 
     /// Takes the lock, and waits for it if necessary.
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
         self.raw.acquire(hw);
         self.guard()
     }
 
     /// Takes the lock if no CPU holds it.
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
         self.raw.try_acquire().then(|| self.guard())
     }
@@ -200,7 +201,7 @@ impl<W: Word, T> QueuedLock<W, T> {
     }
 
     /// Takes the lock, and waits for it if necessary.
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
         // Relaxed, here and below: tickets only decide which CPU tries next; the inner lock decides which one holds it.
         if self.next.load(Ordering::Relaxed) == self.turn.load(Ordering::Relaxed)
@@ -218,7 +219,7 @@ impl<W: Word, T> QueuedLock<W, T> {
     }
 
     /// Takes the lock if no CPU holds it, ahead of waiting CPUs.
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
         self.lock.try_lock()
     }
@@ -253,7 +254,7 @@ impl<W: Word, T> RwLock<W, T> {
         }
     }
 
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn read(&self, hw: &impl Hardware<Word = W>) -> ReadGuard<'_, W, T> {
         // Acquire pairs with `WriteGuard::drop` and `downgrade`: a reader sees the last writer's changes. Lost without
         // it: a reader meets a writer.
@@ -269,7 +270,7 @@ impl<W: Word, T> RwLock<W, T> {
         }
     }
 
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn write(&self, hw: &impl Hardware<Word = W>) -> WriteGuard<'_, W, T> {
         // Relaxed: the load below reads this change or a later one, and so acquires the last writer's release.
         while self.word.fetch_or(WRITER, Ordering::Relaxed) & WRITER != 0 {

@@ -88,7 +88,7 @@ impl<W: Word> TableLock<W> {
     }
 
     /// Waits for the lock.
-    #[track_caller]
+    #[cfg_attr(not(test), track_caller)]
     pub(crate) fn lock<'l, H: Hardware<Word = W>>(
         &'l self,
         hw: &'l H,
