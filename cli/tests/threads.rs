@@ -78,7 +78,7 @@ fn limited(line: &str, of: Resource, most: u64) -> (Option<i32>, String, String)
 }
 
 #[test]
-#[ignore = "takes as long as many other tests: `cargo xtask ci inputs`"]
+#[ignore = "takes as long as many other tests: `cargo xtask ci limits`"]
 fn no_command_panics_or_hangs_where_no_thread_can_be_made() {
     for arguments in COMMANDS {
         // Without root, the limit also counts this user's other processes.
@@ -104,7 +104,7 @@ fn no_command_panics_or_hangs_where_no_thread_can_be_made() {
 }
 
 #[test]
-#[ignore = "takes as long as many other tests: `cargo xtask ci inputs`"]
+#[ignore = "takes as long as many other tests: `cargo xtask ci limits`"]
 fn no_command_is_aborted_where_memory_runs_out() {
     let mut refused = 0;
     // A search catches the panics of the programs that it searches, including those for lack of memory.
