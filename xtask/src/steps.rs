@@ -95,7 +95,7 @@ pub const STEPS: &[Step] = &[
     // wouldn't end.
     step("exhaustive", Optimised,
         &["cargo", "test", "--release", "--package", "quell-adversary", "--test", "adversary", "--", "--ignored"],
-        "small programs hold in every schedule, and each pair of calls in thousands"),
+        "small programs hold in every schedule, and each pair of calls in hundreds"),
     step("schedules", Optimised, &["cargo", "run", "--release", "--bin", "quell", "--", "explore", "--schedules", "2000"],
         "the contract holds in more than ten million schedules"),
     step("inputs", Tests,
