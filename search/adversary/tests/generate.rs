@@ -13,9 +13,7 @@ fn mistakes(names: &[&str]) -> Vec<Mistake> {
 #[test]
 fn nothing_is_found_where_nothing_is_wrong() {
     let mut campaign = Campaign::new(2, 1, Vec::new(), &[]);
-    for _ in 0..2 {
-        campaign.go_round();
-    }
+    campaign.go_round();
     let found: Vec<_> = campaign
         .finds
         .iter()
