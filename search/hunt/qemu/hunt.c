@@ -436,6 +436,8 @@ static void keep_to_table(CPUState *cs, const Kept *made, int level)
     kept->va &= ~MAKE_64BIT_MASK(0, shift_of(level));
     kept->leaf = level;
     kept->to_table = true;
+    /* These have a PCID, even above a global page. */
+    kept->global = false;
     g_hash_table_insert(to_tables, key, kept);
 }
 
@@ -829,9 +831,15 @@ static void judge_reloaded(CPUState *cs)
     }
 }
 
-static bool is_this_return(CPUX86State *env, vaddr at, uint64_t rip, const void *with)
+/* Finds the frame of an entry from user mode, by the segments with which the CPU has returned: cs, rflags, rsp, ss. */
+static bool is_frame(CPUX86State *env, vaddr at, uint64_t cs, const void *with)
 {
-    return rip == env->eip && peek(env, at + 24) == env->regs[R_ESP];
+    if (cs != env->segs[R_CS].selector || peek(env, at + 24) != env->segs[R_SS].selector
+        || !(peek(env, at + 8) & 2)) {
+        return false;
+    }
+    **(vaddr *const *)with = at;
+    return true;
 }
 
 /* Returns whether a CPU other than this one runs in the kernel on the stack of a change. */
@@ -853,8 +861,12 @@ static bool is_under_way(CPUState *cs, const Change *change)
 /* Returns whether user mode returns by the frame on the stack of a change. */
 static bool is_left(CPUState *cs, const Change *change)
 {
-    /* Beyond this stack may be that of another thread. */
-    return any_word(cs->env_ptr, change->rsp, is_this_return, NULL) && !is_under_way(cs, change);
+    CPUX86State *env = cs->env_ptr;
+    vaddr frame, *found = &frame;
+
+    /* Only the first frame: beyond this stack may be that of another thread of the process. */
+    return any_word(env, change->rsp, is_frame, &found) && peek(env, frame - 8) == env->eip
+           && peek(env, frame + 16) == env->regs[R_ESP] && !is_under_way(cs, change);
 }
 
 void hunt_user(CPUState *cs)
