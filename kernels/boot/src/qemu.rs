@@ -80,6 +80,14 @@ pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
     which(&name).with_context(|| format!("{name} is not installed; run {SETUP} to install it"))
 }
 
+/// Returns the given emulator, or finds one ([`find`]).
+///
+/// # Errors
+/// If none is given, and none is installed.
+pub fn named(named: Option<&Path>, arch: Arch) -> anyhow::Result<PathBuf> {
+    named.map_or_else(|| find(arch), |named| Ok(named.to_owned()))
+}
+
 /// Returns an emulator's name and version.
 ///
 /// # Errors
@@ -145,6 +153,11 @@ impl Machine {
                 "q35",
                 "-device",
                 "isa-debug-exit,iobase=0xf4,iosize=4",
+                // An emulator that is built from source, like that of `quell hunt`, doesn't know Debian's folders.
+                "-L",
+                "/usr/share/qemu",
+                "-L",
+                "/usr/share/seabios",
             ]),
             Arch::Aarch64 => add(&["-machine", "virt,gic-version=3"]),
             Arch::Riscv64 => add(&["-machine", "virt"]),

@@ -39,6 +39,7 @@ fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<CheckOut
     }
     let programs = Programs {
         kernel: flavour.image(),
+        emulator: None,
         mechanisms: flavour.has_engine().then(|| "all".into()),
         words: forgetting(forget),
         cpus: vec![2],
@@ -117,6 +118,7 @@ fn a_rule_that_the_engine_forgets_shows() {
 fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
+        emulator: None,
         cpus,
         mechanisms: vec!["all".into()],
         seconds: 1,

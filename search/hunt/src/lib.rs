@@ -16,9 +16,6 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The folders of the firmware in Debian's packages.
-const FIRMWARE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
-
 /// A kernel to hunt in, and the settings of the hunt.
 #[derive(Clone, Debug)]
 pub struct Hunt {
@@ -103,9 +100,6 @@ impl Hunt {
             let keep = command.arguments.len() - 2;
             command.arguments.truncate(keep);
         }
-        for folder in FIRMWARE {
-            command.arguments.extend(["-L".into(), folder.into()]);
-        }
         let more = self.more.iter().map(OsString::from);
         command.arguments.extend(more);
         if let Some(aggressive) = self.aggressive {
@@ -160,9 +154,9 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains(" -icount shift=0,sleep=off ") && shown.contains(" -smp 3 "));
-        assert!(shown.contains(" -append 'a b=c' -kernel k -L "), "{shown}");
+        assert!(shown.contains(" -append 'a b=c' -kernel k -s"), "{shown}");
         assert!(
-            !shown.contains("-initrd") && shown.ends_with(" -s"),
+            shown.contains(" -L ") && !shown.contains("-initrd"),
             "{shown}"
         );
         let plain = Hunt {

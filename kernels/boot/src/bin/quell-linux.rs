@@ -103,6 +103,11 @@ struct Soak {
     /// Count instructions instead of time, and let one CPU run at a time: slower, and a run repeats itself
     #[arg(long)]
     counted: bool,
+    /// Boot in this emulator, which counts instructions, and lets one CPU run at a time. For example, in the machine of
+    /// `quell hunt`: QUELL_HUNT='1 9 1 1' (seed, how aggressive, findings, lazy unmap) and the path that
+    /// `quell hunt --setup` prints
+    #[arg(long, value_name = "FILE")]
+    emulator: Option<PathBuf>,
     /// How many minutes a machine may be silent before it is ended
     #[arg(long, value_name = "N", default_value_t = 15)]
     minutes: u64,
@@ -127,7 +132,8 @@ impl Soak {
             words: forget(self.forget.as_deref(), flavour)?
                 .into_iter()
                 .collect(),
-            counted: self.counted,
+            counted: self.counted || self.emulator.is_some(),
+            emulator: self.emulator,
             limit: Duration::from_secs(60 * self.minutes),
             verbose: self.verbose,
         };
@@ -181,6 +187,11 @@ struct Conformance {
     /// Leave out this rule of the engine, by the name of its mutant; the programs must notice. Of the kernel `debug`
     #[arg(long, value_name = "RULE")]
     forget: Option<String>,
+    /// Boot in this emulator, which counts instructions, and lets one CPU run at a time. For example, in the machine of
+    /// `quell hunt`: QUELL_HUNT='1 9 1 1' (seed, how aggressive, findings, lazy unmap) and the path that
+    /// `quell hunt --setup` prints
+    #[arg(long, value_name = "FILE")]
+    emulator: Option<PathBuf>,
     /// How many minutes a boot may take
     #[arg(long, value_name = "N", default_value_t = 10)]
     minutes: u64,
@@ -202,6 +213,7 @@ impl Conformance {
         let mechanisms = flavour.has_engine().then_some(self.mechanisms);
         let programs = Programs {
             kernel: image,
+            emulator: self.emulator,
             mechanisms,
             words: forget.into_iter().collect(),
             cpus: self.cpus,

@@ -11,6 +11,7 @@ use crate::versus::{BootCounters, ExitKind, Program, ProgramResult, Soak};
 use anyhow::bail;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const DISKS: [&str; 2] = ["brd.rd_nr=2", "brd.rd_size=327680"];
 pub struct Request {
     /// The kernel, which must contain the engine.
     pub flavour: Flavour,
+    /// An emulator other than QEMU of the system.
+    pub emulator: Option<PathBuf>,
     /// The number of CPUs.
     pub cpus: u16,
     /// The lists of mechanisms; one run for each.
@@ -244,6 +247,7 @@ impl Request {
         }
         let soak = Soak {
             kernel: self.flavour.image(),
+            emulator: self.emulator.clone(),
             mechanisms: Some(mechanisms.into()),
             words: [DISKS.map(String::from).to_vec(), self.words.clone()].concat(),
             cpus: self.cpus,

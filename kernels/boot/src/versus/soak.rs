@@ -23,6 +23,8 @@ use std::time::Duration;
 pub struct Soak {
     /// The image of a Linux kernel for x86-64.
     pub kernel: PathBuf,
+    /// An emulator other than QEMU of the system.
+    pub emulator: Option<PathBuf>,
     /// The value of Linux's option `quell=`; `None` leaves it unset.
     pub mechanisms: Option<String>,
     /// Words to add to Linux's command line.
@@ -123,7 +125,7 @@ impl Soak {
         &self,
         mut report: impl FnMut(&ProgramResult),
     ) -> anyhow::Result<Option<BootCounters>> {
-        let emulator = qemu::find(Arch::X86_64)?;
+        let emulator = qemu::named(self.emulator.as_deref(), Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;
         let program = guest::build()?;
         let machine = Machine {
