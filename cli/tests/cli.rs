@@ -319,7 +319,7 @@ fn a_call_or_policy_that_is_not_there_is_refused() {
         command.code(2).stderr(contains(why));
     };
     let scale = ["scale", "dontneed", "--cpus", "1", "--show", "dontned"];
-    refused(&scale, "it makes ");
+    refused(&scale, "dontneed makes no call `dontned`; it makes discard");
     let bound = ["scale", "crowd", "--cpus", "2", "--bound"];
     refused(&bound, "--bound: the figure of crowd is no time");
     let run = ["run", "dontneed", "--policy", "latrr"];

@@ -7,7 +7,7 @@
 #[path = "../../profiler/record/tests/browser/mod.rs"]
 mod browser;
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use browser::Browser;
 use serde_json::Value;
@@ -50,18 +50,24 @@ fn digits(value: &Value) -> String {
     }
 }
 
+/// Runs the command, whose last argument is the page to write. Returns its output and the page.
+fn drawn(browser: &Browser, arguments: &[&str]) -> (Output, String) {
+    let path = browser.folder().join("page.html");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    let output = command.args(arguments).arg(&path).output().unwrap();
+    (output, std::fs::read_to_string(&path).unwrap_or_default())
+}
+
 #[test]
 #[ignore = "needs a browser: `cargo xtask ci pages`"]
 fn the_report_fits_its_window_and_says_what_the_json_says() {
     let Some(browser) = Browser::find("the report") else {
         return;
     };
-    let path = browser.folder().join("report.html");
-    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(["reproduce", "--only", "dontneed", "--json", "--report"])
-        .arg(&path)
-        .output()
-        .unwrap();
+    let (output, report) = drawn(
+        &browser,
+        &["reproduce", "--only", "dontneed", "--json", "--report"],
+    );
     assert!(output.status.success(), "{output:?}");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected: Vec<Vec<String>> = json["rows"]
@@ -85,7 +91,6 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
             ]
         })
         .collect();
-    let report = std::fs::read_to_string(&path).unwrap();
     for width in [390, 768, 1280] {
         let found = browser.ask(&report, width, MEASURE);
         assert_eq!(found["room"], width, "{found}");
@@ -117,14 +122,8 @@ fn no_text_of_the_report_lies_on_other_text() {
     let Some(browser) = Browser::find("the report of the readers") else {
         return;
     };
-    let path = browser.folder().join("report.html");
-    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(["reproduce", "--only", "readers", "--report"])
-        .arg(&path)
-        .output()
-        .unwrap();
+    let (output, report) = drawn(&browser, &["reproduce", "--only", "readers", "--report"]);
     assert!(output.status.success(), "{output:?}");
-    let report = std::fs::read_to_string(&path).unwrap();
     let found = browser.ask(&report, 1280, MEASURE);
     assert_eq!(found["over"], serde_json::json!([]));
 }
@@ -136,16 +135,10 @@ fn the_page_on_zeroing_fits_its_window() {
     let Some(browser) = Browser::find("the page on zeroing") else {
         return;
     };
-    let path = browser.folder().join("clear.html");
-    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(["measure", "clear", "--seconds", "1", "--max-bytes", "64K"])
-        .arg("--html")
-        .arg(&path)
-        .output()
-        .unwrap();
+    let brief = ["--seconds", "1", "--max-bytes", "64K", "--html"];
+    let (output, page) = drawn(&browser, &[&["measure", "clear"], &brief[..]].concat());
     // A missed target is no failure here.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    let page = std::fs::read_to_string(&path).unwrap();
     for width in [390, 768, 1280] {
         let found = browser.ask(&page, width, MEASURE);
         assert_eq!(found["wide"], serde_json::json!([]), "at {width}");

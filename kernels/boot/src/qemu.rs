@@ -121,6 +121,13 @@ fn kvm_works(arch: Arch) -> Result<(), String> {
         .map_err(|error| format!("/dev/kvm: {error}"))
 }
 
+/// Returns whether the emulator is installed with its firmware. One that is built in its folder, like that of `quell
+/// hunt`, needs Debian's.
+fn has_firmware(emulator: &Path) -> bool {
+    let prefix = emulator.parent().and_then(Path::parent);
+    prefix.is_some_and(|prefix| prefix.join("share/qemu").is_dir())
+}
+
 impl Machine {
     /// Returns the emulator's command line.
     ///
@@ -153,14 +160,12 @@ impl Machine {
                 "q35",
                 "-device",
                 "isa-debug-exit,iobase=0xf4,iosize=4",
-                // An emulator that is built from source, like that of `quell hunt`, doesn't know Debian's folders.
-                "-L",
-                "/usr/share/qemu",
-                "-L",
-                "/usr/share/seabios",
             ]),
             Arch::Aarch64 => add(&["-machine", "virt,gic-version=3"]),
             Arch::Riscv64 => add(&["-machine", "virt"]),
+        }
+        if self.arch == Arch::X86_64 && !has_firmware(emulator) {
+            add(&["-L", "/usr/share/qemu", "-L", "/usr/share/seabios"]);
         }
         add(&[
             "-cpu",

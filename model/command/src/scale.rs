@@ -38,7 +38,7 @@ pub struct ScaleArgs {
     show: ShownFigure,
     /// Add a bound for calls that flush one page on all CPUs: one interrupt, and a transfer of a cache line for each
     /// doubling of the CPUs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "show")]
     bound: bool,
     /// Show each figure as a ratio to that of the first policy
     #[arg(long)]

@@ -26,7 +26,7 @@ pub struct Sweep {
     pub cpus: Vec<usize>,
     /// The figure to show.
     pub show: ShownFigure,
-    /// Whether each point also has the [bound](FlushBound), after the policies' values.
+    /// Whether each point also has the [bound](FlushBound) of the workload's own figure, after the policies' values.
     pub bound: bool,
 }
 
@@ -199,15 +199,14 @@ impl Sweep {
         let outcome = results
             .get(&alone)
             .map_err(|why| ScaleError::NotAlone(why.to_owned()))?;
-        match (&self.show, outcome.measure.metric) {
-            (ShownFigure::Figure, metric) if metric.starts_with("ns ") => {
-                Ok(FlushBound::new(&self.machine, outcome.measure.value))
-            }
-            (_, metric) => Err(ScaleError::NoTime {
+        let metric = outcome.measure.metric;
+        if !metric.starts_with("ns ") {
+            return Err(ScaleError::NoTime {
                 workload: self.workload.name(),
                 metric,
-            }),
+            });
         }
+        Ok(FlushBound::new(&self.machine, outcome.measure.value))
     }
 
     /// Performs all runs.

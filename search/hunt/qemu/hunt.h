@@ -38,7 +38,7 @@ void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra);
 /* Returns whether calls of the function that begins here may be left out: then `helper_hunt_skip` runs at its begin. */
 bool hunt_skips(vaddr pc);
 
-/* The CPU takes an interrupt or loads CR3. It may be held from its next instruction on. */
+/* The CPU takes an interrupt. It may be held from its next instruction on. */
 void hunt_may_hold(CPUState *cs);
 /* Returns whether the CPU is held, so that it misses this turn. */
 bool hunt_holds(CPUState *cs);

@@ -65,14 +65,7 @@ static void finish(void)
 
 int main(void)
 {
-    struct quell_setup setup = {
-        .interface = QUELL_INTERFACE,
-        .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
-        .cpus = cpus,
-        .cpu_count = 1,
-    };
-    DONE(quell_engine_new(&engine, &setup));
-    DONE(quell_cpu_online(&engine));
+    DONE(engine_of_one_cpu(&engine, cpus));
     for (int i = 0; i < 2; i++) {
         DONE(quell_space_new(&engine, &spaces[i], 9 + i));
         DONE(quell_batch_begin(&engine, &batches[i], QUELL_PURPOSE_CALL, frames[i], ROOM));

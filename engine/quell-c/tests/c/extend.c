@@ -29,14 +29,7 @@ static void finished(unsigned times, quell_u64 start, quell_u64 pages, enum quel
 
 int main(void)
 {
-    struct quell_setup setup = {
-        .interface = QUELL_INTERFACE,
-        .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
-        .cpus = cpus,
-        .cpu_count = 1,
-    };
-    DONE(quell_engine_new(&engine, &setup));
-    DONE(quell_cpu_online(&engine));
+    DONE(engine_of_one_cpu(&engine, cpus));
     DONE(quell_space_new(&engine, &space, 9));
     DONE(quell_space_new(&engine, &other, 10));
     DONE(switch_to(&engine, HERE, NULL, &space));

@@ -58,8 +58,21 @@ void quell_panic(const char *message, size_t length)
 /* The state of this CPU, in programs that keep the states in one array. */
 #define HERE (&cpus[this_cpu])
 
-/* The calls that a kernel makes with interrupts masked. */
 #define UNUSED __attribute__((unused))
+/* Makes an engine for one CPU without tags, and brings that CPU online. */
+UNUSED static enum quell_status engine_of_one_cpu(struct quell_engine *engine, struct quell_cpu *cpu)
+{
+    struct quell_setup setup = {
+        .interface = QUELL_INTERFACE,
+        .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
+        .cpus = cpu,
+        .cpu_count = 1,
+    };
+    enum quell_status status = quell_engine_new(engine, &setup);
+    return status == QUELL_STATUS_OK ? quell_cpu_online(engine) : status;
+}
+
+/* The calls that a kernel makes with interrupts masked. */
 UNUSED static enum quell_status switch_to(struct quell_engine *engine, struct quell_cpu *here, struct quell_space *from,
                                           struct quell_space *to)
 {
