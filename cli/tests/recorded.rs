@@ -421,7 +421,7 @@ fn advice_alone_is_what_the_whole_report_advises() {
         "{shown}"
     );
     assert!(
-        shown.contains("Try first") && !shown.contains("Cost for each program"),
+        shown.contains("In code") && !shown.contains("Cost for each program"),
         "{shown}"
     );
     quell(&["advise"]).assert().code(2).stderr(contains("FILE"));

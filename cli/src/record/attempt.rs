@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use quell_record::figures::{count, time};
+use quell_record::figures::{self, count, time};
 use quell_record::perf::live::{CommandRun, ProcessTurn, RunUsage, is_running};
 use quell_record::report::Report;
-use quell_record::trial::{Finding, PairedRuns, signed};
+use quell_record::trial::{Change, FEWEST, Finding, PairedRuns, signed};
 use serde_json::{Value, json};
 
 use super::live::{end_requested, seconds};
@@ -25,7 +25,7 @@ use quell_model::usage::usage;
 /// Try a setting: run a command or a server with and without it, alternately
 ///
 /// Runs the command until the difference in CPU time is known or the time is over, and prints each change with 99 %
-/// bounds. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
+/// bounds: how much the setting saves, or at most. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
 /// --advice FILE -- COMMAND` takes the setting from a recording of `quell record -o FILE`.
 ///
 /// For a flag or a changed program, use `quell try --with 'ag --nommap WORD' -- ag WORD`.
@@ -57,8 +57,8 @@ pub struct TryArgs {
     /// Measure a --pid without --load for this long in each turn
     #[arg(long, value_name = "N", default_value = "2", value_parser = seconds)]
     turn: Duration,
-    /// Stop after this many seconds, and print the result so far
-    #[arg(long, value_name = "N", default_value = "60", value_parser = seconds)]
+    /// Stop after this many seconds, but not before four pairs of runs
+    #[arg(long, value_name = "N", default_value = "120", value_parser = seconds)]
     seconds: Duration,
     /// Print one JSON object instead of a table
     #[arg(long)]
@@ -151,7 +151,8 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     run(false)?;
     let mut pairs: [PairedRuns; MEASURES.len()] = std::array::from_fn(|_| PairedRuns::default());
     let mut done = 0;
-    while !pairs[0].is_known() && begun.elapsed() < args.seconds && !over.load(Ordering::Relaxed) {
+    let has_time = |done| done < FEWEST || begun.elapsed() < args.seconds;
+    while !pairs[0].is_known() && has_time(done) && !over.load(Ordering::Relaxed) {
         let first_changed = done % 2 == 1;
         let (one, other) = (run(first_changed)?, run(!first_changed)?);
         if over.load(Ordering::Relaxed) {
@@ -386,13 +387,17 @@ impl TryArgs {
         };
         let (mut source, name) = open(path)?;
         let (all, _) = analysed(&mut *source, &mut ())?;
-        let report = Report::new(all, None);
-        let knob = report.advice.into_iter().find_map(|advice| advice.knob);
-        let Some(knob) = knob else {
+        let advice = Report::new(all, None).advice;
+        let tried = advice.iter().find(|advice| advice.knob.is_some());
+        let Some((advice, knob)) = tried.and_then(|advice| Some((advice, advice.knob.clone()?)))
+        else {
             return Err(usage(format_args!(
-                "--advice {name}: no advice there names a setting of a known allocator or runtime; give one with --env, or a changed command with --with"
+                "--advice {name}: no setting of a known allocator or runtime helps; try one with --env, or a changed command with --with"
             )));
         };
+        if !advice.is_sure() {
+            note!("the recording does not show that this helps");
+        }
         note!(
             "{}: {} ({}; {})",
             knob.allocator,
@@ -406,19 +411,24 @@ impl TryArgs {
 
 /// Returns the result in one sentence.
 fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> String {
-    let change = cpu.change().map(signed);
-    let change = change.unwrap_or_else(|| "unknown".to_owned());
     let within = format!("{pairs} pairs of runs, {:.0} s", took.as_secs_f64());
-    match cpu.finding() {
-        Finding::Less => format!("{shown} helps: CPU time {change} ({within})"),
-        Finding::More => format!("{shown} makes it worse: CPU time {change} ({within})"),
-        Finding::Same => {
-            format!("{shown} changes nothing: CPU time is the same within 1 % ({within})")
+    let Some(change) = cpu.change() else {
+        return format!("It is unknown whether {shown} helps: fewer than {FEWEST} pairs of runs");
+    };
+    let saves = |Change { least, .. }: Change| figures::percent(-least);
+    let known = match cpu.finding() {
+        Finding::Less => format!("{shown} helps"),
+        Finding::More => format!("{shown} makes it worse"),
+        Finding::Same => format!("{shown} changes nothing"),
+        Finding::NotLess => format!("{shown} does not help"),
+        Finding::Unknown => {
+            format!(
+                "It is unknown whether {shown} helps. It saves at most {}",
+                saves(change)
+            )
         }
-        Finding::Unknown => format!(
-            "It is unknown whether {shown} helps: CPU time {change} ({within}). Try longer (--seconds) or on a quieter machine"
-        ),
-    }
+    };
+    format!("{known}: CPU time {} ({within})", signed(change))
 }
 
 /// Returns a table of each measure before and after.
@@ -437,7 +447,9 @@ fn table(args: &TryArgs, pairs: &[PairedRuns]) -> Table {
         let difference = match (pairs.finding(), pairs.change()) {
             (_, None) => "–".into(),
             (Finding::Same, _) => "none".into(),
-            (Finding::Unknown, Some(change)) if 1.0 + change.most > 4.0 * (1.0 + change.least) => {
+            (Finding::Unknown | Finding::NotLess, Some(change))
+                if 1.0 + change.most > 4.0 * (1.0 + change.least) =>
+            {
                 "unknown".into()
             }
             (_, Some(change)) => signed(change),

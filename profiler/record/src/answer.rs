@@ -4,14 +4,13 @@ mod judged;
 mod memory;
 mod verdict;
 
-use crate::advise::Advice;
+use crate::advise::{Advice, Means};
 use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::{Range, count, counted, percent, percents, span, time};
 use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
 use crate::understand::RECORDERS;
 use judged::{JudgedPrograms, MATTERS};
-use memory::FaultCost;
 
 /// The largest number of lines of the answer.
 const LINES: usize = 10;
@@ -22,8 +21,8 @@ const TOO_LITTLE: &str = "unknown: none of these interrupts was timed;";
 /// The text in place of advice if nothing around the timed interrupts was recorded.
 const NOT_WHOLE: &str = "unknown: no interrupt was recorded together with its cause;";
 
-/// The text in place of advice if page faults matter, and too few of those that refilled memory were recorded.
-const REFILLED_SELDOM: &str = "unknown: too little of the refilled memory was recorded;";
+/// The begin of the effect of a change that is no setting.
+const NO_SETTING: &str = "no setting helps; ";
 
 /// The remedy for all of them.
 const RECORD_MORE: &str = "record longer (--seconds 30) or at a higher cost (--overhead 10)";
@@ -78,8 +77,8 @@ pub fn answer<'r>(
         .find(|advice| is_about(&advice.program));
     let verdict = answer.verdict();
     let tried = match advice {
-        Some(advice) if !advice.may_lead() => answer.not_sure(advice),
-        Some(advice) => answer.tried(advice, verdict.shares),
+        Some(advice) if advice.is_sure() => answer.tried(advice, verdict.shares),
+        Some(advice) => unsure(advice),
         None => answer.nothing_to_try(only.is_some()),
     };
     let mut lines = vec![verdict.line];
@@ -300,14 +299,19 @@ impl Answer<'_> {
         )
     }
 
-    /// Describes the first change to try and its effect.
+    /// Describes the first change to try and its effect. A change of code is never said to be a setting.
     ///
     /// If the verdict contains a share (`said`) of the same program, we don't repeat its name.
     fn tried(&self, advice: &Advice, said: bool) -> Vec<Line> {
-        let change = Line::new("Try first").then(advice.brief.clone());
+        let (label, no_setting) = match advice.means {
+            Means::Setting => ("Try first", ""),
+            Means::Code => ("In code", NO_SETTING),
+            Means::Kernel => ("In kernel", NO_SETTING),
+        };
+        let change = Line::new(label).then(advice.brief.clone());
         let named = self.worst.filter(|_| said);
         let is_named = named.is_some_and(|(program, _)| program.name == advice.program);
-        let mut line = Line::new("");
+        let mut line = Line::new("").text(no_setting);
         if let Some(share) = advice.share {
             line = line.remark("saves ");
             line = line.text(format!("{} of ", percents(share)));
@@ -318,13 +322,15 @@ impl Answer<'_> {
             line = line.remark("CPU ").text("time");
         }
         let seen = match advice.recorded {
-            Some(recorded) => Line::new("").text(format!(" ({} seen)", count(recorded))),
+            Some(recorded) => Line::new("").remark(format!(" ({} seen)", count(recorded))),
             None => Line::new(""),
         };
         let counts = counts(advice.interrupts, advice.left);
         // Cheap interrupts can't explain such a gain. Most of it comes from the calls.
         let line = match (advice.share, self.is_beside(advice)) {
-            (Some(_), _) if advice.interrupts == 0 => line.text(", in page faults and calls"),
+            (Some(_), _) if advice.interrupts == 0 => {
+                line.text(", in page faults").remark(" and calls")
+            }
             (Some(_), true) => line
                 .text(", mostly in the calls")
                 .remark(" themselves")
@@ -338,32 +344,11 @@ impl Answer<'_> {
         vec![change, line]
     }
 
-    /// Describes advice that must not lead: its gain is uncertain, or it needs another program.
-    fn not_sure(&self, advice: &Advice) -> Vec<Line> {
-        let change = Line::new("Perhaps").then(advice.brief.clone());
-        let why = match advice.share.filter(|share| share.is_vague()) {
-            Some(share) => Line::new("")
-                .text(format!("may save {}", percents(share)))
-                .text("; to be sure: --seconds 30, --overhead 10"),
-            None => Line::new("").text("needs a change to the program's code or to the kernel"),
-        };
-        vec![change, why]
-    }
-
     /// Returns whether advice promises more than all interrupts cost, although these don't matter.
     fn is_beside(&self, advice: &Advice) -> bool {
         self.worst.is_some_and(|(_, lost)| {
             lost.most < MATTERS && advice.share.is_some_and(|won| won.most > lost.most)
         })
-    }
-
-    /// Returns whether page faults matter, and some refilled memory, but only a part of the time was recorded.
-    fn refills(&self) -> bool {
-        let matter = |of: FaultCost<'_>| of.share.is_some_and(|share| share.least >= MATTERS);
-        self.from.windows_ns.is_some()
-            && self.from.scale_of_time() > 1.0
-            && self.sites.iter().any(|site| site.refaults > 0)
-            && self.filling().is_some_and(matter)
     }
 
     /// Explains why there is no advice. If the user chose a program (`asked`), writes a line even without interrupts.
@@ -379,12 +364,28 @@ impl Answer<'_> {
                 unknown(NOT_WHOLE)
             }
             None if !asked => Vec::new(),
-            _ if self.refills() => unknown(REFILLED_SELDOM),
             _ => {
                 vec![line.text("nothing: no change saves more than the noise of this recording")]
             }
         }
     }
+}
+
+/// Describes a change that may save nothing. It's no advice, so the line says first that nothing is sure to help.
+fn unsure(advice: &Advice) -> Vec<Line> {
+    let most = advice.share.map_or(1.0, |share| share.most);
+    let first = Line::new("Try first")
+        .text("nothing: no setting is sure")
+        .remark(" to help")
+        .text("; ")
+        .remark("perhaps ")
+        .text(format!("up to {}", percent(most)))
+        .text(match advice.means {
+            Means::Setting => ":",
+            Means::Code => ", in code:",
+            Means::Kernel => ", in kernel:",
+        });
+    vec![first, Line::new("").then(advice.brief.clone())]
 }
 
 /// Describes the number of interrupts now, and bounds for those that a change leaves.

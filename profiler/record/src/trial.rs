@@ -9,7 +9,7 @@ use quell_workloads::numbers::median;
 use serde::Serialize;
 
 /// The least number of pairs for a result.
-const FEWEST: usize = 4;
+pub const FEWEST: usize = 4;
 
 /// The smallest relative difference that matters.
 const SMALL: f64 = 0.01;
@@ -39,6 +39,8 @@ pub enum Finding {
     More,
     /// The value is the same, within 1 %.
     Same,
+    /// The value is the same or more: it's less by at most 1 %.
+    NotLess,
     /// The bounds allow more than one of these.
     Unknown,
 }
@@ -90,19 +92,24 @@ impl PairedRuns {
             Some(change) if change.most < 0.0 && change.least < -SMALL => Finding::Less,
             Some(change) if change.least > 0.0 && change.most > SMALL => Finding::More,
             Some(change) if change.least >= -SMALL && change.most <= SMALL => Finding::Same,
+            Some(change) if change.least >= -SMALL => Finding::NotLess,
             _ => Finding::Unknown,
         }
     }
 
     /// Returns whether more pairs would hardly change the result.
     ///
-    /// That's so if the values are the same, or the bounds are closer to each other than half the larger one.
+    /// That's so if the value isn't less, or the bounds are closer to each other than half the larger one.
     pub fn is_known(&self) -> bool {
         let narrow = |change: Change| {
             let size = change.least.abs().max(change.most.abs());
             change.most - change.least < (0.5 * size).max(SMALL)
         };
-        self.finding() != Finding::Unknown && self.change().is_some_and(narrow)
+        match self.finding() {
+            Finding::Same | Finding::NotLess => true,
+            Finding::Less | Finding::More => self.change().is_some_and(narrow),
+            Finding::Unknown => false,
+        }
     }
 }
 
@@ -150,7 +157,7 @@ mod tests {
         };
         assert!(found(0.02, 0.7, Finding::Less) >= 198);
         assert!(found(0.02, 1.3, Finding::More) >= 198);
-        assert!(found(0.003, 1.0, Finding::Same) >= 180);
+        assert!(found(0.003, 1.0, Finding::Same) + found(0.003, 1.0, Finding::NotLess) >= 190);
         // Without a true change, a change is hardly ever found, however noisy the runs are and however often we look.
         for noise in [0.003, 0.05, 0.3] {
             let wrong = found(noise, 1.0, Finding::Less) + found(noise, 1.0, Finding::More);

@@ -126,7 +126,7 @@ fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
         assert!(site.refaults >= 59 * 299 * PAGES, "{call}: {site:?}");
         one(
             &report.answer,
-            "Verdict    It is not your TLB but page faults: server 33 to 45 %",
+            "Verdict    It is page faults, not your TLB: server 33 to 45 %",
         );
         one(&report.answer, "45 % system time; 1 800 000 page faults");
         let advice = report.advice.first();

@@ -384,6 +384,15 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
     Some((chosen, share))
 }
 
+/// Returns the longest time, and that any share may be touched again within it, if too little was observed to say more.
+fn unknown(site: &Site) -> Option<(usize, Range)> {
+    let any = Range {
+        least: 0.0,
+        most: 1.0,
+    };
+    (site.reuse.known() < TOLD && site.refaults > 0).then_some((BINS.len() - 2, any))
+}
+
 /// Returns bounds for the share touched again.
 ///
 /// The lower bound is for the chosen time, and the upper bound for ten times as long.
@@ -414,7 +423,7 @@ fn share_touched(reuse: &ReuseTimes, missed: f64, chosen: usize) -> Range {
 /// don't show how many there were while nothing was recorded.
 fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
     let soon = within(&site.refills, chosen) as f64 / site.refaults.max(1) as f64;
-    let ranges = site.reuse.touched_ranges();
+    let ranges = site.refilled_ranges();
     let all = ranges * site.weight.max(1.0);
     let least = soon * (1.0 - spread(ranges as u64, all)).max(0.0);
     Range {
@@ -427,7 +436,7 @@ fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
 fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     // Allocators give kept memory back little by little. Most reuse takes up to `chosen`. If memory is kept for ten
     // times as long, it's still there when the program needs it.
-    let (chosen, mut share) = touched(site)?;
+    let (chosen, mut share) = touched(site).or_else(|| unknown(site))?;
     share.most = share.most.max(demand);
     let keeps = time(BINS[chosen + 1] as f64);
     // A thread that ends gives its own stack back. Then there are only frames of the C library below its start.
@@ -619,6 +628,8 @@ mod tests {
     fn each_recorded_refault_is_saved_though_few_ranges_are_touched_again() {
         let mut site = Site::default();
         (site.refaults, site.refills[4], site.weight) = (1000, 1000, 4.0);
+        // Each of 100 ranges has ten pages.
+        site.refaults_squared = 100 * 10 * 10;
         (0..100).for_each(|_| site.reuse.touched(50_000_000, 0));
         (0..900).for_each(|_| site.reuse.left(50_000_000, 0));
         let seldom = Range {
@@ -630,8 +641,7 @@ mod tests {
         // Refaults that came later than the chosen time don't count.
         assert_eq!(refilled_soon(&site, 3, seldom).least, 0.05);
         // Two ranges may be an exception.
-        site.reuse = ReuseTimes::default();
-        (0..2).for_each(|_| site.reuse.touched(50_000_000, 0));
+        site.refaults_squared = 2 * 500 * 500;
         assert_eq!(refilled_soon(&site, 4, seldom).least, 0.05);
     }
 

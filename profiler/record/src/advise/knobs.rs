@@ -130,7 +130,8 @@ mod tests {
         assert_eq!(set("keep", &["brk", "sbrk", "main"]).unwrap().0, "glibc");
         // The program itself asks for this, whatever the settings are.
         let go = ["runtime.madvise", "runtime.(*pageAlloc).scavenge.func1"];
-        assert_eq!(set("keep", &go).unwrap().0, "Go");
+        assert_eq!(set("free", &go).unwrap().0, "Go");
+        assert_eq!(set("keep", &go), None);
         let freed = [go[0], go[1], "runtime.runtime_debug_freeOSMemory.func1"];
         assert_eq!(set("keep", &freed), None);
         assert_eq!(set("free", &freed).unwrap().1, "GODEBUG=madvdontneed=0");

@@ -59,6 +59,8 @@ pub struct Advice {
     pub next: Option<String>,
     /// The allocator's or runtime's setting that makes the change, if we know one.
     pub knob: Option<Knob>,
+    /// What must change.
+    pub means: Means,
     /// The change in a few words, without its effect.
     #[serde(skip)]
     pub brief: Line,
@@ -67,17 +69,48 @@ pub struct Advice {
     pub recorded: Option<u64>,
 }
 
-impl Advice {
-    /// Returns whether the advice may come first.
-    ///
-    /// A user of the program must be able to follow it, and its gain must be certain enough to recur in another
-    /// recording.
-    pub fn may_lead(&self) -> bool {
-        !matches!(self.kind, "shard" | "kernel") && !self.share.is_some_and(Range::is_vague)
+/// The part of a system that a change is made to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Means {
+    /// A setting of the program's allocator, of its process, or of the kernel. Its user can try it.
+    Setting,
+    /// The program's code.
+    Code,
+    /// The kernel's code.
+    Kernel,
+}
+
+impl Means {
+    fn of(kind: &str, knob: Option<&Knob>) -> Means {
+        match kind {
+            "numa" | "ksm" | "compaction" | "pin" | "reclaim" => Means::Setting,
+            "kernel" => Means::Kernel,
+            _ if knob.is_some() => Means::Setting,
+            _ => Means::Code,
+        }
     }
 }
 
-/// Returns advice for these sites, the most promising first. Advice that must not lead is last.
+impl Advice {
+    /// Adds what the same setting changes at another site.
+    fn add(&mut self, other: &Advice) {
+        self.interrupts += other.interrupts;
+        self.left.0 += other.left.0;
+        self.left.1 += other.left.1;
+        let sum = self.share.zip(other.share);
+        self.share = sum.map(|(one, other)| one.plus(other).of_all(1.0));
+        let saved = self.share.map_or_else(String::new, percents);
+        self.text += &format!(" With {}: {saved} in all.", other.place);
+    }
+
+    /// Returns whether the change saves time for certain: the lower bound of its gain exceeds noise.
+    pub fn is_sure(&self) -> bool {
+        self.share.is_none_or(|share| share.least >= NOISE)
+    }
+}
+
+/// Returns advice for these sites, the most promising first.
 pub fn advise(
     from: &Attribution,
     sites: &[&Site],
@@ -115,16 +148,35 @@ pub fn advise(
         advice.extend(proposals.into_iter().filter_map(everywhere));
     }
     advice.sort_by(promising);
-    advice
+    gathered(advice)
+}
+
+/// Merges advice of one kind for the same setting, because a setting changes all sites of an allocator.
+fn gathered(all: Vec<Advice>) -> Vec<Advice> {
+    let mut gathered: Vec<Advice> = Vec::new();
+    for advice in all {
+        let same = |known: &&mut Advice| {
+            advice.knob.is_some()
+                && known.knob == advice.knob
+                && (&known.program, known.kind) == (&advice.program, advice.kind)
+        };
+        match gathered.iter_mut().find(same) {
+            Some(known) => known.add(&advice),
+            None => gathered.push(advice),
+        }
+    }
+    gathered.sort_by(promising);
+    gathered
 }
 
 /// Orders advice by its promise.
 ///
-/// Advice that must not lead comes last, and within that group changes to another program or kernel. Pinning counts
-/// only by its lower bound, for two reasons. Its upper bound includes saved spinning between threads, which no
-/// recording shows. And a change at the site would remove the cause.
+/// Sure advice comes before unsure advice, and settings come before changes of code. Several processes in place of
+/// one, and another kernel, come last. Pinning counts only by its lower bound, for two reasons. Its upper bound includes
+/// saved spinning between threads, which no recording shows. And a change at the site would remove the cause.
 fn promising(one: &Advice, other: &Advice) -> Ordering {
-    let rewritten = |advice: &Advice| matches!(advice.kind, "shard" | "kernel");
+    let rank = |advice: &Advice| (advice.kind == "shard", !advice.is_sure(), advice.means);
+    let rank = |advice: &Advice| (advice.means == Means::Kernel, rank(advice));
     let worth = |advice: &Advice| {
         advice.share.map_or(0.0, |share| match advice.kind {
             "pin" => 2.0 * share.least,
@@ -132,8 +184,7 @@ fn promising(one: &Advice, other: &Advice) -> Ordering {
         })
     };
     let fewer = |advice: &Advice| advice.interrupts - advice.left.0.min(advice.interrupts);
-    (rewritten(one).cmp(&rewritten(other)))
-        .then(other.may_lead().cmp(&one.may_lead()))
+    (rank(one).cmp(&rank(other)))
         .then(worth(other).total_cmp(&worth(one)))
         .then(fewer(other).cmp(&fewer(one)))
 }
@@ -244,6 +295,7 @@ impl AdviceInputs<'_> {
             call: site.place.call.to_string(),
             place: at.to_owned(),
             kind: proposal.kind,
+            means: Means::of(proposal.kind, knob.as_ref()),
             interrupts: now,
             left,
             share,
@@ -529,6 +581,7 @@ mod tests {
             share: Some(Range { least, most }),
             next: None,
             knob: None,
+            means: Means::of(kind, None),
             brief: Line::new(""),
             recorded: None,
         }

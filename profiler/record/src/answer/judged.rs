@@ -48,12 +48,14 @@ impl<'r> JudgedPrograms<'r> {
         }
     }
 
-    /// Returns whether a program sent next to nothing.
+    /// Returns whether a program sent or ran next to nothing.
     ///
-    /// That's a small share of all interrupts, or a handful if another program sent twice as many.
+    /// That's a small share of all interrupts or of the time of all, or a handful of interrupts if another program sent
+    /// twice as many.
     fn is_aside(&self, program: &ProgramRow) -> bool {
         let is_handful = program.sent < ENOUGH && 2 * program.sent <= self.most;
-        is_handful || !is_much(program.sent as f64, self.sent as f64)
+        let ran = program.cpu_ns.unwrap_or(self.cpu_ns);
+        is_handful || !is_much(program.sent as f64, self.sent as f64) || !is_much(ran, self.cpu_ns)
     }
 
     /// Returns the program that pays most, and its share.

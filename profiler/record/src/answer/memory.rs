@@ -47,8 +47,8 @@ impl<'r> FaultCost<'r> {
         let share = self.share.filter(|share| share.most >= MATTERS)?;
         let sure = share.least >= MATTERS;
         let line = Line::new("Verdict").text(match sure {
-            true => "It is not your TLB but page faults: ",
-            false => "It is not your TLB; maybe page faults: ",
+            true => "It is page faults, not your TLB: ",
+            false => "It is not your TLB, but maybe page faults: ",
         });
         let line = line.name(self.name.unwrap_or("all programs"));
         let spent = match sure {

@@ -84,6 +84,7 @@ prop_compose! {
     fn advice()(
         program in name(), place in name(), kind in prop::sample::select(&KINDS[..]), interrupts in number(),
         left in (number(), number()), share in prop::option::of(range(1.0)), recorded in prop::option::of(0..50u64),
+        means in prop::sample::select(&[Means::Setting, Means::Code, Means::Kernel][..]),
     ) -> Advice {
         let brief = match kind {
             "keep" => Line::new("").text("keep memory for 100 ms before giving it back").remark(" (decay)"),
@@ -98,7 +99,7 @@ prop_compose! {
         let left = (left.0.min(interrupts), left.1.min(interrupts));
         Advice {
             text: String::new(), program, call: String::new(), place, kind, interrupts,
-            left: (left.0.min(left.1), left.0.max(left.1)), share, next: None, knob: None, brief, recorded,
+            left: (left.0.min(left.1), left.0.max(left.1)), share, next: None, knob: None, means, brief, recorded,
         }
     }
 }
@@ -151,7 +152,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
     let mut site = site().new_tree(&mut runner).unwrap().current();
     (site.program, site.interrupts, site.refaults) = ("server".into(), 900, 5);
     let mut advice = advice().new_tree(&mut runner).unwrap().current();
-    advice.program = "server".into();
+    (advice.program, advice.means) = ("server".into(), Means::Setting);
     let mut other = other().new_tree(&mut runner).unwrap().current();
     other.count = 5_000;
     (report.programs, report.sites) = (programs, vec![site]);

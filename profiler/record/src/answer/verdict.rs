@@ -115,10 +115,6 @@ impl Answer<'_> {
         let is_guessed = share.least < MATTERS && is_guess(program);
         let filling = self.filling();
         let filling = filling.and_then(|filling| filling.exceeds(&program.name, share));
-        let is_it = said(match share.least >= MATTERS {
-            true => "It is the TLB: ",
-            false => "It may be the TLB: ",
-        });
         let line = if share.most < MATTERS {
             self.lost_little(program, share.most)
         } else if is_guessed {
@@ -130,19 +126,24 @@ impl Answer<'_> {
                 .remark(format!(", so {}", percents(share)))
                 .remark(" of its time")
         } else if let Some(filling) = filling {
-            is_it
-                .text(format!("{} of ", percents(share)))
+            said("It is page faults: ")
+                .text(format!("{} of ", percents(filling)))
                 .name(&program.name)
                 .text("'s ")
                 .remark("CPU ")
-                .text(format!("time; page faults {}", percents(filling)))
+                .text(format!("time; the TLB {}", percents(share)))
         } else {
-            is_it
-                .name(&program.name)
-                .text(format!(" loses {} of its ", percents(share)))
-                .remark("CPU ")
-                .text("time")
-                .remark(" to it")
+            let sure = share.least >= MATTERS;
+            said(if sure {
+                "It is the TLB: "
+            } else {
+                "It may be the TLB: "
+            })
+            .name(&program.name)
+            .text(format!(" loses {} of its ", percents(share)))
+            .remark("CPU ")
+            .text("time")
+            .remark(" to it")
         };
         Verdict {
             line,

@@ -21,6 +21,8 @@ pub struct Discard {
     pub gap: usize,
     /// Whether we know its fate: it was touched, or we stopped following it.
     pub followed: bool,
+    /// The number of page faults in the range.
+    pub refaults: u64,
 }
 
 /// The rest of a range after later calls gave parts of it back again.
@@ -89,6 +91,7 @@ impl Discards {
             interrupts: sent.0,
             gap: sent.1,
             followed: false,
+            refaults: 0,
         });
         let before = &mut self.calls[before?];
         let ends = before.start == start && !std::mem::replace(&mut before.followed, true);

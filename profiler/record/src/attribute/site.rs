@@ -129,6 +129,8 @@ pub struct Site {
     pub call_events: Events,
     /// Page faults in memory that calls from here had given back.
     pub refaults: u64,
+    /// The sum of the squares of the refaults of each range.
+    pub refaults_squared: u64,
     /// Refaults by the time since the memory was given back.
     pub refills: Bins,
     /// The time of those refaults that were timed, in nanoseconds.
@@ -214,6 +216,11 @@ impl Site {
     /// Returns the relative error of the cost of all interrupts. See [`spread`].
     pub fn spread(&self) -> f64 {
         spread(self.timed, self.estimate())
+    }
+
+    /// Returns the effective number of ranges that were filled again. Ranges of unequal size count as fewer.
+    pub fn refilled_ranges(&self) -> f64 {
+        (self.refaults as f64).powi(2) / self.refaults_squared.max(1) as f64
     }
 
     /// Returns bounds for the time of a page fault, by the host's price.

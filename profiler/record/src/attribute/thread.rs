@@ -191,6 +191,9 @@ impl Attribution {
             let soon = bin(after);
             site.refaults += 1;
             site.refills[soon] += 1;
+            // The next square number.
+            site.refaults_squared += 2 * discard.refaults + 1;
+            discard.refaults += 1;
             if !std::mem::replace(&mut discard.followed, true) {
                 site.reuse.touched(after, discard.interrupts);
                 if discard.interrupts > 0 && soon <= discard.gap {
