@@ -88,6 +88,8 @@ fn others() -> Vec<Item> {
             forked_user_ns: 5_000_000,
             shrank_pages: 12,
             faults: 0,
+            processes: 2,
+            peak_pages: 1 << 40,
         }),
         Item::Note("2 % overhead".into()),
     ]

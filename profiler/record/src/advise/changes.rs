@@ -3,6 +3,8 @@
 //! This is arithmetic on the recorded events of the site. Gains are computed later. The file is long because each
 //! change has a full and a short text.
 
+use rustc_hash::FxHashMap;
+
 use crate::perf::Prices;
 
 use crate::attribute::Attribution;
@@ -75,6 +77,8 @@ pub(super) struct Proposal {
     /// The share of the refill time that the change removes, too. The lower bound is a share of the recorded refaults,
     /// the upper bound one of all possible ones.
     pub(super) filled: Range,
+    /// The real page faults that the change removes for certain, recorded or not.
+    pub(super) certain: f64,
     /// The share of the time in the calls themselves that the change removes, too.
     pub(super) served: Range,
     /// Unrecorded work that the change may remove, too.
@@ -92,6 +96,7 @@ impl Proposal {
             brief,
             left,
             filled: Range::default(),
+            certain: 0.0,
             served: Range::default(),
             around: RemovableWork::Nothing,
             kept: false,
@@ -130,6 +135,37 @@ pub(super) struct Program {
     /// The page faults in memory that no recorded call gave back, for each byte given back. These calls may have been
     /// made while we recorded nothing.
     unclaimed: f64,
+    /// The page faults that certainly filled memory again, whichever call gave it back.
+    again: f64,
+    /// The most pages that its calls gave back, of sites where that's known, and the number of other sites.
+    returned: (f64, u64),
+}
+
+/// Returns the most pages of a site that page faults may fill again, by the kernel's sums. `None` if that isn't known.
+///
+/// A flush of the whole address space has no number of pages. We assume twice the mean of recorded calls, which is
+/// `mean` if none was recorded from here.
+fn returned(site: &Site, mean: Option<f64>) -> Option<f64> {
+    let call = &*site.place.call;
+    // If there are sums, a site without one has never flushed.
+    let summed = site.summed.unwrap_or_default();
+    let mean = match site.calls {
+        0 => mean,
+        calls => Some(site.bytes as f64 / PAGE / calls as f64),
+    };
+    match call {
+        "copy-on-write" => Some(summed.flushes as f64),
+        // Other calls flush as threads move to other CPUs, for example, and give nothing back.
+        _ if !site.kernel && !GIVES_BACK.contains(&call) && !protects(site) => Some(0.0),
+        _ if summed.full == 0 => Some(summed.pages as f64),
+        _ if protects(site) => None,
+        _ => mean.map(|mean| summed.pages as f64 + 2.0 * mean * summed.full as f64),
+    }
+}
+
+/// Returns whether a site's flushes change the protection of memory.
+pub(super) fn protects(site: &Site) -> bool {
+    ["mprotect", "pkey_mprotect"].contains(&&*site.place.call)
 }
 
 impl Program {
@@ -146,14 +182,55 @@ impl Program {
         // Ranges may have been empty when they were given back. If not, their pages were filled before, or are missing
         // from the program's memory now.
         let filled = faults as f64 * scales.faults(from, name);
-        let held = from
+        let kept = from
             .ran(name)
             .filter(|_| filled > 0.0)
             .map_or(0.0, |ran| filled / (filled + ran.shrank_pages as f64));
+        let forks = !from.begins_known || known.is_some_and(|program| program.forked);
+        // All its processes together held no more pages than this.
+        let held = from.ran(name).filter(|ran| !forks && ran.peak_pages > 0);
+        let once = held.map(|ran| (ran.processes.max(1) * ran.peak_pages) as f64);
+        // The kernel reclaims or moves pages of any program. It copies or forks only those of the running one.
+        let own = |site: &Site| ["copy-on-write", "fork"].contains(&&*site.place.call);
+        let may = |site: &&Site| {
+            [name, ""].contains(&&*site.place.program) || (site.kernel && !own(site))
+        };
+        let mut calls: FxHashMap<&str, (f64, f64)> = FxHashMap::default();
+        for site in givers() {
+            let (pages, count) = calls.entry(&site.place.call).or_default();
+            *pages += site.bytes as f64 / PAGE;
+            *count += site.calls as f64;
+        }
+        let mean = |site: &Site| {
+            let of = calls.get(&*site.place.call);
+            of.filter(|(_, count)| *count > 0.0)
+                .map(|(pages, count)| pages / count)
+        };
+        let returned = |site| returned(site, mean(site));
+        let may = || from.sites.iter().filter(may).map(returned);
+        let is_summed = from.sites.iter().any(|site| site.summed.is_some());
         Program {
-            forks: !from.begins_known || known.is_some_and(|program| program.forked),
-            demand: (faults as f64 * PAGE / given).min(1.0).max(held),
+            forks,
+            again: once
+                .filter(|_| is_summed)
+                .map_or(0.0, |once| (filled - once).max(0.0)),
+            returned: (
+                may().flatten().sum(),
+                may().filter(Option::is_none).count() as u64,
+            ),
+            demand: (faults as f64 * PAGE / given).min(1.0).max(kept),
             unclaimed: faults.saturating_sub(refaults) as f64 / given,
+        }
+    }
+
+    /// Returns the page faults that certainly filled memory which this site gave back, because other sites gave back too
+    /// little for them.
+    fn refilled_for_certain(self, site: &Site) -> f64 {
+        let (known, unknown) = self.returned;
+        match (returned(site, None), unknown) {
+            (Some(own), 0) => (self.again - (known - own)).max(0.0),
+            (None, 1) => (self.again - known).max(0.0),
+            (Some(_) | None, _) => 0.0,
         }
     }
 
@@ -183,14 +260,14 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         "madvise" | "process_madvise" | "munmap" => {
             let all = [
                 merged(site, call, &at),
-                kept(site, call, &at, program.demand),
+                kept(site, call, &at, program),
                 freed(site, &at),
                 huge(site, &at, prices),
             ];
             all.into_iter().flatten().collect()
         }
         "brk" | "mmap" | "mremap" | "fallocate" | "ftruncate" => {
-            kept(site, call, &at, program.demand).into_iter().collect()
+            kept(site, call, &at, program).into_iter().collect()
         }
         "mprotect" | "pkey_mprotect" => {
             let left = all - site.followed.min(site.interrupts) as f64 / 2.0;
@@ -433,11 +510,19 @@ fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
 }
 
 /// Proposes to keep memory that the program soon needs again.
-fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
+fn kept(site: &Site, call: &str, at: &str, program: Program) -> Option<Proposal> {
     // Allocators give kept memory back little by little. Most reuse takes up to `chosen`. If memory is kept for ten
     // times as long, it's still there when the program needs it.
     let (chosen, mut share) = touched(site).or_else(|| unknown(site))?;
-    share.most = share.most.max(demand);
+    // Most recorded refaults come within the time for which memory is kept.
+    let last = BINS.len() - 1;
+    let soon = |kept| within(&site.refills, kept) as f64 / site.refaults.max(1) as f64;
+    let late = (0..last).find(|&kept| soon(kept) >= 0.9).unwrap_or(last);
+    let chosen = match site.refaults {
+        0 => chosen,
+        _ => chosen.max(late.saturating_sub(1)),
+    };
+    share.most = share.most.max(program.demand);
     let keeps = time(BINS[chosen + 1] as f64);
     // A thread that ends gives its own stack back. Then there are only frames of the C library below its start.
     let mut innermost = site.place.frames.iter().take(3);
@@ -494,6 +579,7 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     Some(Proposal {
         // Kept memory needs no refill, and no call to give it back.
         filled: refilled_soon(site, chosen, share),
+        certain: program.refilled_for_certain(site) * soon(chosen + 1),
         served: share,
         kept: true,
         ..Proposal::new(
@@ -595,6 +681,7 @@ mod tests {
     use super::*;
     use crate::attribute::reuse::tests::{holds, ranges, seen};
     use crate::attribute::site::Place;
+    use crate::perf::{CpuTime, Flushes, Item};
     use crate::stack::Stacks;
 
     #[test]
@@ -612,6 +699,8 @@ mod tests {
                 forks: false,
                 demand: 0.0,
                 unclaimed: faults / PAGE,
+                again: 0.0,
+                returned: (0.0, 0),
             };
             program.refilled(site)
         };
@@ -622,6 +711,60 @@ mod tests {
         assert_eq!(refilled(0.5, &site), 70.0);
         site.refaults = 300;
         assert_eq!(refilled(0.5, &site), 300.0);
+    }
+
+    #[test]
+    fn faults_beyond_memory_are_of_the_only_call_that_gave_enough_back() {
+        let site = |call: &str, pages: u64, full: u64| {
+            let summed = Flushes {
+                flushes: full + 1,
+                full,
+                pages,
+                ..Flushes::default()
+            };
+            let place = Place {
+                program: "server".into(),
+                call: call.into(),
+                frames: [].into(),
+            };
+            Site {
+                place,
+                summed: Some(summed),
+                ..Site::default()
+            }
+        };
+        let certain = |others: &[Site], processes: u64| {
+            let mut from = Attribution::new();
+            from.begins_known = true;
+            from.item(
+                Item::CpuTime(CpuTime {
+                    comm: "server".into(),
+                    faults: 10_000,
+                    processes,
+                    peak_pages: 1_000,
+                    ..CpuTime::default()
+                }),
+                &mut (),
+            );
+            from.programs.push(crate::attribute::Program {
+                name: "server".into(),
+                faults: 100,
+                ..Default::default()
+            });
+            let own = site("brk", 0, 50);
+            from.sites = others.iter().chain([&own]).cloned().collect();
+            let program = Program::of(&from, SampleScales::of(&from), "server");
+            program.refilled_for_certain(&own)
+        };
+        // All but the first fault of each page. Other calls may explain as many as they gave back.
+        assert_eq!(certain(&[], 1), 9_000.0);
+        assert_eq!(certain(&[], 3), 7_000.0);
+        assert_eq!(certain(&[site("madvise", 2_000, 0)], 1), 7_000.0);
+        assert_eq!(certain(&[site("copy-on-write", 0, 499)], 1), 8_500.0);
+        assert_eq!(certain(&[site("futex", 0, 7)], 1), 9_000.0);
+        // Nobody knows how much these gave back.
+        assert_eq!(certain(&[site("munmap", 0, 1)], 1), 0.0);
+        assert_eq!(certain(&[site("mprotect", 0, 1)], 1), 0.0);
     }
 
     #[test]

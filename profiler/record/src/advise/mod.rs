@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::perf::Prices;
 
-use changes::{LEAST, Program, Proposal, RemovableWork, changes, place, placed};
+use changes::{LEAST, Program, Proposal, RemovableWork, changes, place, placed, protects};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
@@ -408,11 +408,6 @@ impl RelatedInterrupts {
     }
 }
 
-/// Returns whether a site's flushes change the protection of memory.
-fn protects(site: &Site) -> bool {
-    ["mprotect", "pkey_mprotect"].contains(&&*site.place.call)
-}
-
 /// Merges sites for advice. Kernel work for one reason in one program becomes one site, because one change removes all
 /// of it.
 fn subjects(sites: &[&Site]) -> Vec<Site> {
@@ -484,7 +479,8 @@ fn won(
     let each = site.weight / site.interrupts.max(1) as f64;
     let spread = Some(site.spread()).filter(|spread| spread.is_finite());
     let spread = spread.unwrap_or(0.0);
-    let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(faults);
+    let each_fault = Range::from(site.fault_ns(prices).unwrap_or_default());
+    let fault = each_fault.times(faults);
     let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
     let Proposal { filled, served, .. } = proposal;
     let interrupts = |gone: f64, cost: u64, spread: f64| gone * each * cost as f64 * spread;
@@ -493,7 +489,8 @@ fn won(
         gone.least,
         site.waited.least + site.stolen.least,
         (1.0 - spread).max(0.0),
-    ) + filled.least * fault.least * site.refaults as f64
+    ) + (filled.least * faults * site.refaults as f64).max(proposal.certain)
+        * each_fault.least
         + served.least * serving.least
         + (copying(site, proposal, prices, scales) + starting(proposal, prices, forked_faults))
             * gone.least

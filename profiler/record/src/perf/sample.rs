@@ -340,6 +340,10 @@ pub struct CpuTime {
     pub shrank_pages: u64,
     /// Page faults, except those of kernel threads.
     pub faults: u64,
+    /// The number of these processes.
+    pub processes: u64,
+    /// The most resident pages of any process of the recorded command, or 0 if that isn't known.
+    pub peak_pages: u64,
 }
 
 impl CpuTime {

@@ -19,7 +19,7 @@ pub use read::Recording;
 pub use write::{Place, Writer};
 
 /// The first bytes of a file. The last one before the newline is the version.
-const MAGIC: &[u8; 18] = b"quell recording 5\n";
+const MAGIC: &[u8; 18] = b"quell recording 6\n";
 
 /// The last bytes of a closed file, after the eight-byte offset of the functions' names.
 const CLOSED: &[u8; 16] = b"quell recorded.\n";

@@ -234,7 +234,8 @@ impl Recorder {
         if let (Some(_), Some(program)) = (exit, &program) {
             let name = Path::new(program).file_name().unwrap_or(program);
             let used = counters::waited_for().minus(waited_for);
-            self.times.whole(used, &name.to_string_lossy());
+            let peak_pages = super::spent::peak_pages();
+            self.times.whole(used, &name.to_string_lossy(), peak_pages);
         }
         let (mut summary, output) = self.end(&before, ahead, &mut state, sink)?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);

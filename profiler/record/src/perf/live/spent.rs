@@ -203,6 +203,18 @@ fn interrupts_sent(tid: Option<u32>) -> Option<Counter> {
     Some(counter)
 }
 
+/// Returns the most resident pages that any process had that this one, or one of its children, has waited for.
+pub(super) fn peak_pages() -> u64 {
+    let mut usage = MaybeUninit::zeroed();
+    // SAFETY: the kernel writes an `rusage` to this one, which lives until the call returns.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    // SAFETY: all-zero bytes are a valid `rusage`, and the kernel has written one since.
+    let usage: libc::rusage = unsafe { usage.assume_init() };
+    // In KiB.
+    let peak = (result == 0).then_some(usage.ru_maxrss / 4);
+    peak.map_or(0, i64::unsigned_abs)
+}
+
 /// Waits for a child. Returns its exit status and its resource usage.
 fn waited_for(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
     use std::os::unix::process::ExitStatusExt;

@@ -70,6 +70,8 @@ pub(super) struct Times {
     past: Sums,
     /// The total, if it's known, and the name to charge if no process was seen.
     whole: Option<(Usage, String)>,
+    /// The most resident pages of any process of the ended command, or 0.
+    peak_pages: u64,
 }
 
 impl Times {
@@ -92,8 +94,9 @@ impl Times {
     ///
     /// The part that no reading has seen is split among the seen names in proportion. If there are none, it's charged
     /// to the command's name. The total doesn't include processes that no parent waited for.
-    pub(super) fn whole(&mut self, used: Usage, command: &str) {
+    pub(super) fn whole(&mut self, used: Usage, command: &str, peak_pages: u64) {
         self.whole = Some((used, command.to_owned()));
+        self.peak_pages = peak_pages;
     }
 
     /// Applies a change of a recorded process of this name. If `over` is set, it has no thread left, and we don't read
@@ -280,7 +283,11 @@ impl Times {
         if let Some((whole, command)) = &self.whole {
             sums.complete(*whole, command);
         }
-        sums.0.into_values().collect()
+        let with_peak = |ran| CpuTime {
+            peak_pages: self.peak_pages,
+            ..ran
+        };
+        sums.0.into_values().map(with_peak).collect()
     }
 }
 
@@ -301,16 +308,19 @@ impl Sums {
     fn add(&mut self, seen: &Observation, explained: Usage, unseen: Option<&UnseenProcesses>) {
         let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
-        self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);
+        let ran = self.put(&last.comm, last.own.minus(first.own), seen.ended);
+        ran.shrank_pages += shrank;
+        ran.processes += 1;
         let rest = last.children.minus(first.children).minus(explained);
         let Some(unseen) = unseen else {
             // This is the time of seen children after their last reading.
-            return self.put(&last.comm, rest, None, 0);
+            self.put(&last.comm, rest, None);
+            return;
         };
         let all: u64 = unseen.values().sum();
         for ((comm, how), &count) in unseen {
             let part = rest.part(count as f64 / all as f64);
-            self.put(comm, part, Some(*how), 0);
+            self.put(comm, part, Some(*how)).processes += count;
         }
     }
 
@@ -325,7 +335,8 @@ impl Sums {
         });
         let missing = whole.minus(seen);
         if seen.ns() == 0 {
-            return self.put(command, missing, None, 0);
+            self.put(command, missing, None).processes += 1;
+            return;
         }
         // A name's few ticks may all be in the kernel, so we split both parts of the missing time by the whole time.
         for ran in self.0.values_mut() {
@@ -338,7 +349,8 @@ impl Sums {
         }
     }
 
-    fn put(&mut self, comm: &str, used: Usage, ended: Option<Ending>, shrank: u64) {
+    /// Adds usage to the sum of a name, and returns that.
+    fn put(&mut self, comm: &str, used: Usage, ended: Option<Ending>) -> &mut CpuTime {
         let sum = self.0.entry(comm.into()).or_insert_with(|| CpuTime {
             comm: comm.to_owned(),
             ..CpuTime::default()
@@ -346,10 +358,10 @@ impl Sums {
         sum.faults += used.faults;
         sum.user_ns += used.user_ns;
         sum.kernel_ns += used.kernel_ns;
-        sum.shrank_pages += shrank;
         if ended == Some(Ending::Forked) {
             sum.forked_user_ns += used.user_ns;
         }
+        sum
     }
 }
 
@@ -578,7 +590,7 @@ mod tests {
     fn what_no_look_has_seen_of_a_command_that_ended_is_shared_among_those_that_were_seen() {
         let whole = told("", 0, 400).children;
         let mut times = Times::default();
-        times.whole(whole, "make");
+        times.whole(whole, "make", 0);
         assert_eq!(ran(&times), [("make".to_owned(), 400, 200, 0, 0)]);
         times.see(1, Process::default(), told("sh", 10, 0));
         times.see(2, Process::default(), told("cc1", 30, 0));
