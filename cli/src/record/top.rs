@@ -176,9 +176,11 @@ fn cells(row: &Row) -> [String; 8] {
     } else {
         &row.program
     };
+    let thread = row.thread.as_ref();
+    let thread = thread.map_or_else(String::new, |thread| format!(" ({thread})"));
     [
         row.pid.to_string(),
-        name.to_owned(),
+        name.to_owned() + &thread,
         cpu.unwrap_or_else(|| "ended".into()),
         count(row.sent),
         count(row.taken),
@@ -199,6 +201,7 @@ mod tests {
         let row = |pid| Row {
             pid,
             program: format!("a-program-{pid}"),
+            thread: Some("worker-*".into()),
             cpu_ns: Some(123_456_789),
             flushes: 99,
             sent: 123_456,

@@ -53,8 +53,13 @@ pub enum Event<'a> {
         function: &'a str,
         work: u64,
     },
-    /// The kernel's sum of a process's flushes. `call` is the system call that they were in, or empty.
-    Summed { call: &'a str, flushes: Flushes },
+    /// The kernel's sum of a process's flushes. `call` is the system call that they were in, or empty. `thread` made
+    /// some of them; 0 if that isn't known.
+    Summed {
+        call: &'a str,
+        flushes: Flushes,
+        thread: u32,
+    },
     /// The kernel's sum of flush interrupts that a process took, and their work.
     SummedTaken { interrupts: u64, work_ns: u64 },
     /// The kernel's count of other queued work.
@@ -141,6 +146,7 @@ pub fn of(sample: &Sample) -> Event<'_> {
         "sums:flushes" => Event::Summed {
             call: text("call"),
             flushes: Flushes::from_counts(|(name, _)| bits(name)),
+            thread: bits("thread") as u32,
         },
         "sums:taken" => Event::SummedTaken {
             interrupts: bits("interrupts"),

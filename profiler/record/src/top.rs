@@ -16,6 +16,7 @@ use crate::perf::{Item, Progress, Sample, Sink, counters};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::attribute::site::kind_of_thread;
 use crate::event::{self, Event};
 use crate::figures::Range;
 
@@ -29,6 +30,9 @@ pub struct Row {
     pub pid: u32,
     /// Its name, if it's known.
     pub program: String,
+    /// The name of a thread that flushes at the place with most of its interrupts, unless it's the program's. `worker-*`
+    /// has a number at its end.
+    pub thread: Option<String>,
     /// Its CPU time in nanoseconds, which the kernel counts in steps of 10 ms. `None` if it has ended.
     pub cpu_ns: Option<u64>,
     /// Flushes of other CPUs that it requested.
@@ -73,6 +77,15 @@ struct Sum {
     row: Row,
     /// Interrupts by call.
     calls: FxHashMap<String, u64>,
+    /// The interrupts of the place with most of them, and a thread that flushes there.
+    most: (u64, u32),
+}
+
+/// Returns the name of a thread, if it's another than that of its program.
+fn thread_name(pid: u32, tid: u32, program: &str) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let name = kind_of_thread(name.trim_end());
+    (name != program).then_some(name)
 }
 
 /// The CPU time of a process when we last read it.
@@ -128,11 +141,12 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Top<F> {
             self.known.clear();
         }
         let mut processes = Vec::new();
-        for (pid, Sum { row, calls }) in self.sums.drain() {
+        for (pid, Sum { row, calls, most }) in self.sums.drain() {
+            let (_, thread) = most;
             let known = self.known.entry(pid).or_insert_with(|| RunTime::new(pid));
             // Two calls may have sent equally many. Then choose by name, so that the row doesn't change from second to
             // second.
-            let most = calls
+            let busiest = calls
                 .into_iter()
                 .max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
             let each = |count: u64| (count as f64 / seconds).round() as u64;
@@ -144,7 +158,8 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Top<F> {
                 taken: each(row.taken),
                 waited_ns: row.waited_ns.map(|ns| ns / seconds),
                 stolen: row.stolen.times(1.0 / seconds),
-                call: most.map(|(call, _)| call).unwrap_or_default(),
+                thread: thread_name(pid, thread, &row.program),
+                call: busiest.map(|(call, _)| call).unwrap_or_default(),
                 ..row
             };
             if row.sent > 0 || row.taken > 0 {
@@ -178,8 +193,13 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Sink for Top<F> {
             return Ok(());
         }
         match event::of(sample) {
-            Event::Summed { call, flushes } => {
+            Event::Summed {
+                call,
+                flushes,
+                thread,
+            } => {
                 let sum = self.sum(sample);
+                sum.most = sum.most.max((flushes.interrupts, thread));
                 sum.row.flushes += flushes.remote;
                 sum.row.sent += flushes.interrupts;
                 *sum.row.waited_ns.get_or_insert(0.0) += flushes.waited_ns as f64;
@@ -304,5 +324,17 @@ mod tests {
         assert!((told[1].recorded - 0.5).abs() < 1e-9);
         // Nothing happened in the third second.
         assert!(told[2].processes.is_empty(), "{:?}", told[2]);
+    }
+
+    #[test]
+    fn a_thread_with_a_name_of_its_own_is_named_without_its_number() {
+        let thread = std::thread::Builder::new().name("flusher-7".into());
+        let named = thread.spawn(|| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            let name = |program| thread_name(std::process::id(), tid, program);
+            (name("server"), name("flusher-*"))
+        });
+        let (other, same) = named.unwrap().join().unwrap();
+        assert_eq!((other.as_deref(), same), (Some("flusher-*"), None));
     }
 }

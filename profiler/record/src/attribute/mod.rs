@@ -399,7 +399,9 @@ impl Attribution {
         let program = self.program(sample);
         // A sum doesn't change the current state of the thread and its CPU.
         match event::of(sample) {
-            Event::Summed { call, flushes } => return self.add_sum(sample, program, call, flushes),
+            Event::Summed { call, flushes, .. } => {
+                return self.add_sum(sample, program, call, flushes);
+            }
             Event::SummedTaken {
                 interrupts,
                 work_ns,

@@ -58,6 +58,15 @@ impl Events {
     }
 }
 
+/// Returns a thread's name, with `*` in place of a number at its end.
+pub(crate) fn kind_of_thread(name: &str) -> String {
+    let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    match kind.len() < name.len() && !kind.is_empty() {
+        true => format!("{kind}*"),
+        false => name.to_owned(),
+    }
+}
+
 /// Estimates the relative error of a total cost of which `timed` parts were measured.
 ///
 /// It's two standard deviations of the number of timed parts. The mean cost varies as much if costs differ by about
@@ -196,12 +205,7 @@ impl Site {
     pub fn thread(&self) -> Option<String> {
         let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
         for (name, count) in &self.threads {
-            let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
-            let kind = match kind.len() < name.len() && !kind.is_empty() {
-                true => format!("{kind}*"),
-                false => name.to_string(),
-            };
-            *kinds.entry(kind).or_default() += count;
+            *kinds.entry(kind_of_thread(name)).or_default() += count;
         }
         let all: u64 = kinds.values().sum();
         let (most, count) = kinds.into_iter().max_by_key(|(_, count)| *count)?;

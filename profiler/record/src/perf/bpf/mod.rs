@@ -132,6 +132,8 @@ pub struct Caller {
 pub struct SumReading {
     /// Flushes by place.
     pub sites: Vec<(Caller, Flushes)>,
+    /// A thread of each place that made flushes of other CPUs.
+    pub threads: Vec<(Caller, u32)>,
     /// Flushes that CPUs still hold for the place that flushed last.
     ///
     /// The next reading contains them again, here or in `sites`.
@@ -189,10 +191,18 @@ impl Sums {
     /// If the kernel refuses to return its maps.
     pub fn take(&self) -> io::Result<SumReading> {
         let maps = &self.programs.maps;
-        let sites = maps.sites.take()?.into_iter().map(|(key, values)| {
-            let flushes = flushes(|offset| added(&values, site::BYTES, offset));
-            (caller(&key), flushes)
-        });
+        let (mut sites, mut threads) = (Vec::new(), Vec::new());
+        for (key, values) in maps.sites.take()? {
+            let caller = caller(&key);
+            let most = values
+                .chunks_exact(site::BYTES / 8)
+                .max_by_key(|of| of[site::INTERRUPTS as usize / 8]);
+            threads.extend(most.map(|of| (caller, of[site::THREAD as usize / 8] as u32)));
+            sites.push((
+                caller,
+                flushes(|offset| added(&values, site::BYTES, offset)),
+            ));
+        }
         let victims = maps.victims.take()?.into_iter().map(|(key, values)| {
             let of = |offset: i16| added(&values, victim::BYTES, offset);
             (
@@ -204,7 +214,8 @@ impl Sums {
         let others = maps.others.take()?.into_iter();
         let others = others.map(|(key, values)| (word(&key, 0), values.iter().sum()));
         let mut taken = SumReading {
-            sites: sites.collect(),
+            sites,
+            threads,
             victims: victims.collect(),
             others: others.collect(),
             ..SumReading::default()
@@ -256,6 +267,8 @@ impl SumReading {
                 self.held.push((caller, flushes));
             }
         }
+        self.threads
+            .push((place, of(slot::SITE + site::THREAD) as u32));
     }
 }
 

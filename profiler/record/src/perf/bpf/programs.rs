@@ -77,7 +77,11 @@ pub(super) mod site {
     pub const WAITED: i16 = 40;
     /// Nanoseconds of work on targets.
     pub const WORK: i16 = 48;
-    pub const BYTES: usize = 56;
+    /// The bytes of all sums.
+    pub const SUMS: usize = 56;
+    /// The thread that made the last of these flushes.
+    pub const THREAD: i16 = 56;
+    pub const BYTES: usize = 64;
 }
 
 /// Offsets in the sums of a process as a target.
@@ -259,6 +263,10 @@ fn add_up(
         asm.load(Size::U64, Reg::R1, Reg::R8, sums + at);
         sum(asm, at);
     }
+    if bytes == site::SUMS {
+        asm.load(Size::U64, Reg::R1, Reg::R8, sums + site::THREAD);
+        asm.store(Size::U64, Reg::R0, site::THREAD, Reg::R1);
+    }
     asm.jump(end);
     asm.here(lost);
     asm.load(Size::U64, Reg::R1, Reg::R8, sums + site::FLUSHES);
@@ -338,7 +346,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.jump_if(Reg::R1, Condition::Equal, 0, first);
     let key = (Reg::R8, slot::PLACE);
     let new = (Reg::R8, slot::SITE);
-    add_up(asm, maps.sites, key, slot::SITE, site::BYTES, new);
+    add_up(asm, maps.sites, key, slot::SITE, site::SUMS, new);
     asm.here(first);
     for at in (0..place::BYTES as i16).step_by(8) {
         asm.load(Size::U64, Reg::R1, Reg::R10, PLACE + at);
@@ -346,6 +354,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     }
     asm.here(same);
     count(asm, slot::SITE);
+    asm.store(Size::U64, Reg::R8, slot::SITE + site::THREAD, Reg::R9);
     asm.jump(end);
 
     asm.here(local);

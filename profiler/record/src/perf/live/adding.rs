@@ -25,6 +25,8 @@ struct Total {
     held: Flushes,
     /// The part of both that was written.
     told: Flushes,
+    /// A thread that made some of them, or 0.
+    thread: u32,
 }
 
 impl Total {
@@ -130,6 +132,11 @@ impl SumReader {
             let total = self.totals.entry(*caller).or_default();
             total.held.add(flushes);
         }
+        for (caller, thread) in new.threads.iter().filter(|(_, thread)| *thread > 0) {
+            if let Some(total) = self.totals.get_mut(caller) {
+                total.thread = *thread;
+            }
+        }
         for (pid, interrupts, ns) in &new.victims {
             let victim = self.victims.entry(*pid).or_default();
             *victim = (victim.0 + interrupts, victim.1 + ns);
@@ -206,6 +213,7 @@ impl SumReader {
             fields.extend(
                 Flushes::COUNTS.map(|(name, of)| (names.get(name), Value::Unsigned(of(&new)))),
             );
+            fields.push((names.get("thread"), Value::Unsigned(total.thread.into())));
             processes.catch_up(caller.pid, names);
             let addresses = [caller.after, caller.return_to];
             let addresses = addresses.into_iter().filter(|&address| address > 0);
