@@ -71,12 +71,6 @@ impl ReuseTimes {
         self.touched.all()
     }
 
-    /// Returns the effective number of ranges that were touched. Ranges of unequal weight count as fewer.
-    pub fn touched_ranges(&self) -> f64 {
-        let squares: f64 = self.touched.squares.iter().sum();
-        (self.known() as f64).powi(2) / squares.max(1.0)
-    }
-
     /// Returns the step of each bin of [`BINS`]. `None` where fewer than a twentieth could still be followed.
     fn steps(&self) -> [Option<Step>; BINS.len()] {
         let all = (self.touched.all() + self.left.all()) as f64;

@@ -13,6 +13,7 @@ mod command {
     pub const PROGRAM_RUN: i32 = 10;
     pub const RAW_TRACEPOINT_OPEN: i32 = 17;
     pub const MAP_TAKE_BATCH: i32 = 25;
+    pub const ENABLE_STATISTICS: i32 = 32;
 }
 
 /// The kind of a map.
@@ -206,6 +207,13 @@ impl Map {
     }
 }
 
+/// Makes the kernel time every run of each BPF program. Dropping the returned descriptor ends this.
+pub(super) fn time_programs() -> io::Result<OwnedFd> {
+    // Times of runs, the only kind of statistics.
+    let mut kind = 0_u32;
+    bpf(command::ENABLE_STATISTICS, &mut kind).map(owned)
+}
+
 /// A program that the kernel has checked and accepted.
 #[derive(Debug)]
 pub(super) struct Program(OwnedFd);
@@ -255,6 +263,16 @@ impl Program {
             unused: 0,
         };
         bpf(command::RAW_TRACEPOINT_OPEN, &mut open).map(owned)
+    }
+
+    /// Returns the nanoseconds of all its timed runs.
+    pub(super) fn timed_ns(&self) -> io::Result<u64> {
+        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
+        let line = about
+            .lines()
+            .find_map(|line| line.strip_prefix("run_time_ns:"));
+        let time = line.and_then(|time| time.trim().parse().ok());
+        time.ok_or_else(|| io::Error::other("the kernel does not time BPF programs"))
     }
 
     /// Runs the program once, here and now, as at an event with these arguments.

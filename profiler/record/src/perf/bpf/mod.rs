@@ -181,6 +181,25 @@ impl Sums {
         self.copy.set(twice)
     }
 
+    /// Makes the kernel time the programs until the returned descriptor is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel or this process may not.
+    pub fn time(&self) -> io::Result<OwnedFd> {
+        kernel::time_programs()
+    }
+
+    /// Returns the time that the programs took while they were timed, in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel doesn't tell.
+    pub fn timed_ns(&self) -> io::Result<u64> {
+        let programs = self.programs.programs.iter();
+        programs.map(|(_, program)| program.timed_ns()).sum()
+    }
+
     /// Takes the sums since the last reading.
     ///
     /// Flushes are lost if a CPU adds them between the reading of a place and its removal, within nanoseconds. A place

@@ -1,6 +1,7 @@
 //! Converts the kernel's sums to samples of a recording, once a second.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -16,6 +17,9 @@ use crate::perf::symbols::Symbols;
 
 /// The function that the row `TLB` of `/proc/interrupts` counts.
 const FLUSH: &str = "flush_tlb_func";
+
+/// The least number of timed flushes for a mean.
+const TIMED: u64 = 1_000;
 
 /// The sums of a place.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +62,12 @@ pub(super) struct SumReader {
     /// Flushes for which the kernel had no room.
     pub(super) lost: u64,
     begun_ns: u64,
+    /// All flushes: those taken from the kernel, and those that CPUs hold.
+    seen: (u64, u64),
+    /// The timing of the programs, with the time and the flushes before it.
+    timing: Option<(OwnedFd, u64, u64)>,
+    /// The time that the programs take for a flush.
+    pub(super) flush_ns: Option<f64>,
     /// The start of the current stop of summing, and the total length of earlier stops.
     stopped_ns: Option<u64>,
     was_stopped_ns: u64,
@@ -83,6 +93,9 @@ impl SumReader {
             others: FxHashMap::default(),
             lost: 0,
             begun_ns: now_ns(),
+            seen: (0, 0),
+            timing: None,
+            flush_ns: None,
             stopped_ns: None,
             was_stopped_ns: 0,
         })
@@ -144,7 +157,35 @@ impl SumReader {
         for (function, count) in &new.others {
             *self.others.entry(*function).or_default() += count;
         }
+        let all = |sites: &[(Caller, Flushes)]| sites.iter().map(|(_, of)| of.flushes).sum::<u64>();
+        self.seen = (self.seen.0 + all(&new.sites), all(&new.held));
         self.lost = new.lost;
+        Ok(())
+    }
+
+    /// Begins to time the programs that sum, or ends it. Timing costs as much as a small program, so we do it briefly.
+    pub(super) fn time(&mut self, on: bool) -> io::Result<()> {
+        self.take()?;
+        let flushes = self.seen.0 + self.seen.1;
+        self.timing = match (self.timing.take(), on) {
+            (None, true) => {
+                // A kernel may not time programs.
+                let timing = self
+                    .sums
+                    .time()
+                    .and_then(|of| Ok((of, self.sums.timed_ns()?)));
+                timing.ok().map(|(of, timed_ns)| (of, timed_ns, flushes))
+            }
+            (Some((_, timed_ns, before)), false) => {
+                let flushes = flushes.saturating_sub(before);
+                let took = self.sums.timed_ns()?.saturating_sub(timed_ns);
+                if flushes >= TIMED {
+                    self.flush_ns = Some(took as f64 / flushes as f64);
+                }
+                None
+            }
+            (timing, _) => timing,
+        };
         Ok(())
     }
 

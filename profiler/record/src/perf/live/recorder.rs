@@ -102,6 +102,8 @@ struct CostTrial {
     looks_ns: u64,
     /// The number of trials so far.
     count: u32,
+    /// The time until which the programs that sum are timed.
+    timed_ns: Option<u64>,
 }
 
 /// The failed step if events can't be started or stopped.
@@ -229,6 +231,10 @@ impl Recorder {
         }
         let ahead = RaisedPriority::begin();
         self.trial.due_ns = state.begin_ns + TRIALS_NS.0 / 4;
+        if let Some(adding) = &mut self.adding {
+            adding.time(true).map_err(failed(COUNTERS))?;
+            self.trial.timed_ns = Some(state.begin_ns + TURN_NS.1);
+        }
         let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
         let outlived = exit.is_some() && !self.options.outlives && !self.times.is_over();
         if let (Some(_), Some(program)) = (exit, &program) {
@@ -428,6 +434,13 @@ impl Recorder {
 
     /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running.
     fn trial(&mut self, now: u64, state: &mut RecordingState) -> io::Result<bool> {
+        if let (Some(adding), Some(until)) = (&mut self.adding, self.trial.timed_ns)
+            && now >= until
+        {
+            adding.time(false)?;
+            self.cost.flush_ns = adding.flush_ns.unwrap_or(0.0);
+            self.trial.timed_ns = None;
+        }
         if state.phase != Phase::Counting {
             return Ok(false);
         }
@@ -460,6 +473,10 @@ impl Recorder {
         (self.trial.begun_ns, self.trial.looks_ns) = (now, now + TURN_NS.0);
         if mode.is_none() {
             self.trial.count += 1;
+            if let Some(adding) = &mut self.adding {
+                adding.time(true)?;
+                self.trial.timed_ns = Some(now + TURN_NS.0);
+            }
             let (first, later) = TRIALS_NS;
             self.trial.due_ns = now
                 + if self.trial.count < FIRST_TRIALS {
