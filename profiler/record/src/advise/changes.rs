@@ -10,7 +10,7 @@ use crate::perf::Prices;
 use crate::attribute::Attribution;
 use crate::attribute::bins::{BINS, bin, within};
 use crate::attribute::reuse::ReuseTimes;
-use crate::attribute::site::{Site, spread};
+use crate::attribute::site::{Place, Site, spread};
 use crate::figures::{self, Range, time};
 use crate::line::Line;
 use crate::scales::SampleScales;
@@ -124,7 +124,7 @@ pub(super) fn place(site: &Site) -> String {
 }
 
 /// Facts about a whole program that advice on its sites needs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Default)]
 pub(super) struct Program {
     /// Whether it may have forked.
     forks: bool,
@@ -137,28 +137,29 @@ pub(super) struct Program {
     unclaimed: f64,
     /// The page faults that certainly filled memory again, whichever call gave it back.
     again: f64,
-    /// The most pages that its calls gave back, of sites where that's known, and the number of other sites.
-    returned: (f64, u64),
+    /// The most pages that its calls gave back, by the allocator that made them, if any, and by place.
+    returned: Vec<(Option<&'static str>, Place, Option<f64>)>,
+    /// The length of the recording.
+    elapsed_ns: u64,
 }
 
 /// Returns the most pages of a site that page faults may fill again, by the kernel's sums. `None` if that isn't known.
 ///
 /// A flush of the whole address space has no number of pages. We assume twice the mean of recorded calls, which is
-/// `mean` if none was recorded from here.
+/// `mean` if none was recorded from here, or if these give nothing back.
 fn returned(site: &Site, mean: Option<f64>) -> Option<f64> {
     let call = &*site.place.call;
     // If there are sums, a site without one has never flushed.
     let summed = site.summed.unwrap_or_default();
     let mean = match site.calls {
-        0 => mean,
-        calls => Some(site.bytes as f64 / PAGE / calls as f64),
+        calls if calls > 0 && !protects(site) => Some(site.bytes as f64 / PAGE / calls as f64),
+        _ => mean,
     };
     match call {
         "copy-on-write" => Some(summed.flushes as f64),
         // Other calls flush as threads move to other CPUs, for example, and give nothing back.
         _ if !site.kernel && !GIVES_BACK.contains(&call) && !protects(site) => Some(0.0),
         _ if summed.full == 0 => Some(summed.pages as f64),
-        _ if protects(site) => None,
         _ => mean.map(|mean| summed.pages as f64 + 2.0 * mean * summed.full as f64),
     }
 }
@@ -168,7 +169,17 @@ pub(super) fn protects(site: &Site) -> bool {
     ["mprotect", "pkey_mprotect"].contains(&&*site.place.call)
 }
 
+/// Returns the allocator that gave a site's memory back by itself.
+fn keeper(site: &Site) -> Option<&'static str> {
+    super::knobs::keeper(site.place.frames.iter().map(|frame| &**frame))
+}
+
 impl Program {
+    /// Returns whether so many page faults filled memory of this site that it's worth advice.
+    pub(super) fn is_much_filled(&self, site: &Site) -> bool {
+        self.refilled_for_certain(site) >= 10.0 * LEAST
+    }
+
     pub(super) fn of(from: &Attribution, scales: SampleScales, name: &str) -> Program {
         let gives = |site: &&Site| {
             let call = &*site.place.call;
@@ -197,47 +208,59 @@ impl Program {
         };
         let mut calls: FxHashMap<&str, (f64, f64)> = FxHashMap::default();
         for site in givers() {
-            let (pages, count) = calls.entry(&site.place.call).or_default();
-            *pages += site.bytes as f64 / PAGE;
-            *count += site.calls as f64;
+            // The empty name is for all calls.
+            for call in ["", &site.place.call] {
+                let (pages, count) = calls.entry(call).or_default();
+                *pages += site.bytes as f64 / PAGE;
+                *count += site.calls as f64;
+            }
         }
         let mean = |site: &Site| {
-            let of = calls.get(&*site.place.call);
-            of.filter(|(_, count)| *count > 0.0)
-                .map(|(pages, count)| pages / count)
+            let known = |call: &str| calls.get(call).filter(|(_, count)| *count > 0.0);
+            let of = known(&site.place.call).or_else(|| known(""));
+            of.map(|(pages, count)| pages / count)
         };
-        let returned = |site| returned(site, mean(site));
-        let may = || from.sites.iter().filter(may).map(returned);
+        let returned = |site: &Site| (keeper(site), site.place.clone(), returned(site, mean(site)));
         let is_summed = from.sites.iter().any(|site| site.summed.is_some());
         Program {
             forks,
             again: once
                 .filter(|_| is_summed)
                 .map_or(0.0, |once| (filled - once).max(0.0)),
-            returned: (
-                may().flatten().sum(),
-                may().filter(Option::is_none).count() as u64,
-            ),
+            returned: from.sites.iter().filter(may).map(returned).collect(),
+            elapsed_ns: from.elapsed_ns(),
             demand: (faults as f64 * PAGE / given).min(1.0).max(kept),
             unclaimed: faults.saturating_sub(refaults) as f64 / given,
         }
     }
 
-    /// Returns the page faults that certainly filled memory which this site gave back, because other sites gave back too
+    /// Returns the page faults that certainly filled memory which this site gave back, because others gave back too
     /// little for them.
-    fn refilled_for_certain(self, site: &Site) -> f64 {
-        let (known, unknown) = self.returned;
-        match (returned(site, None), unknown) {
-            (Some(own), 0) => (self.again - (known - own)).max(0.0),
-            (None, 1) => (self.again - known).max(0.0),
-            (Some(_) | None, _) => 0.0,
+    ///
+    /// A setting keeps the memory of all sites of an allocator, so we split the faults among these.
+    fn refilled_for_certain(&self, site: &Site) -> f64 {
+        let keeper = keeper(site);
+        let (mut own, mut all, mut others) = (0.0, 0.0, 0.0);
+        for (by, place, pages) in &self.returned {
+            let is_own = *place == site.place;
+            match (*pages, is_own || (keeper.is_some() && *by == keeper)) {
+                (Some(pages), false) => others += pages,
+                // These may have given back all of it.
+                (None, false) => return 0.0,
+                (pages, true) => {
+                    let pages = pages.unwrap_or(1.0);
+                    all += pages;
+                    own += if is_own { pages } else { 0.0 };
+                }
+            }
         }
+        (self.again - others).max(0.0) * own / f64::max(all, 1.0)
     }
 
     /// Estimates the page faults that filled memory which this site gave back.
     ///
     /// These are the recorded ones and the possible ones, but together no more than there were pages.
-    pub(super) fn refilled(self, site: &Site) -> f64 {
+    pub(super) fn refilled(&self, site: &Site) -> f64 {
         let (seen, pages) = (site.refaults as f64, site.bytes as f64 / PAGE);
         let most = (seen + self.unclaimed * site.bytes as f64).min(pages);
         most.max(seen)
@@ -245,7 +268,7 @@ impl Program {
 }
 
 /// Proposes changes at a site.
-pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) -> Vec<Proposal> {
+pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -> Vec<Proposal> {
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, brief, least, most| {
         vec![Proposal::new(
@@ -462,12 +485,13 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
 }
 
 /// Returns the longest time, and that any share may be touched again within it, if too little was observed to say more.
-fn unknown(site: &Site) -> Option<(usize, Range)> {
+fn unknown(site: &Site, certain: f64) -> Option<(usize, Range)> {
     let any = Range {
         least: 0.0,
         most: 1.0,
     };
-    (site.reuse.known() < TOLD && site.refaults > 0).then_some((BINS.len() - 2, any))
+    let is_filled = site.refaults > 0 && site.reuse.known() < TOLD;
+    (is_filled || certain > 0.0).then_some((BINS.len() - 2, any))
 }
 
 /// Returns bounds for the share touched again.
@@ -510,10 +534,11 @@ fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
 }
 
 /// Proposes to keep memory that the program soon needs again.
-fn kept(site: &Site, call: &str, at: &str, program: Program) -> Option<Proposal> {
+fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal> {
     // Allocators give kept memory back little by little. Most reuse takes up to `chosen`. If memory is kept for ten
     // times as long, it's still there when the program needs it.
-    let (chosen, mut share) = touched(site).or_else(|| unknown(site))?;
+    let certain = program.refilled_for_certain(site);
+    let (chosen, mut share) = touched(site).or_else(|| unknown(site, certain))?;
     // Most recorded refaults come within the time for which memory is kept.
     let last = BINS.len() - 1;
     let soon = |kept| within(&site.refills, kept) as f64 / site.refaults.max(1) as f64;
@@ -579,7 +604,12 @@ fn kept(site: &Site, call: &str, at: &str, program: Program) -> Option<Proposal>
     Some(Proposal {
         // Kept memory needs no refill, and no call to give it back.
         filled: refilled_soon(site, chosen, share),
-        certain: program.refilled_for_certain(site) * soon(chosen + 1),
+        certain: match site.refaults {
+            // They came within the recording.
+            0 if program.elapsed_ns > BINS[chosen + 1] => 0.0,
+            0 => certain,
+            _ => certain * soon(chosen + 1),
+        },
         served: share,
         kept: true,
         ..Proposal::new(
@@ -680,7 +710,6 @@ mod tests {
 
     use super::*;
     use crate::attribute::reuse::tests::{holds, ranges, seen};
-    use crate::attribute::site::Place;
     use crate::perf::{CpuTime, Flushes, Item};
     use crate::stack::Stacks;
 
@@ -696,11 +725,8 @@ mod tests {
         // Returns the refaults if `faults` page faults for each page given back may have filled it.
         let refilled = |faults: f64, site: &Site| {
             let program = Program {
-                forks: false,
-                demand: 0.0,
                 unclaimed: faults / PAGE,
-                again: 0.0,
-                returned: (0.0, 0),
+                ..Program::default()
             };
             program.refilled(site)
         };
@@ -762,6 +788,34 @@ mod tests {
         assert_eq!(certain(&[site("madvise", 2_000, 0)], 1), 7_000.0);
         assert_eq!(certain(&[site("copy-on-write", 0, 499)], 1), 8_500.0);
         assert_eq!(certain(&[site("futex", 0, 7)], 1), 9_000.0);
+        // Sites of one allocator share what only these can explain, by what they gave back.
+        let systrim = Site {
+            place: Place {
+                frames: ["brk".into(), "systrim".into()].into(),
+                ..site("brk", 0, 0).place
+            },
+            ..site("brk", 6_000, 0)
+        };
+        let trimmed = Site {
+            place: Place {
+                frames: ["brk".into(), "heap_trim".into()].into(),
+                ..systrim.place.clone()
+            },
+            ..site("brk", 3_000, 0)
+        };
+        let both = [systrim, trimmed];
+        let program = Program {
+            again: 9_000.0,
+            returned: both
+                .iter()
+                .map(|site| (keeper(site), site.place.clone(), returned(site, None)))
+                .collect(),
+            ..Program::default()
+        };
+        let each = both
+            .each_ref()
+            .map(|site| program.refilled_for_certain(site));
+        assert_eq!(each, [6_000.0, 3_000.0]);
         // Nobody knows how much these gave back.
         assert_eq!(certain(&[site("munmap", 0, 1)], 1), 0.0);
         assert_eq!(certain(&[site("mprotect", 0, 1)], 1), 0.0);

@@ -54,22 +54,33 @@ pub struct Knob {
     pub source: String,
 }
 
-/// Finds the setting for this kind of advice at a site. Frames are given innermost first.
-pub(super) fn knob<'f>(kind: &str, frames: impl Iterator<Item = &'f str> + Clone) -> Option<Knob> {
+/// Finds the allocator that gave memory back. Frames are given innermost first.
+fn allocator<'f>(frames: impl Iterator<Item = &'f str> + Clone) -> Option<&'static Allocator> {
     let innermost = |own: fn(&Allocator) -> &[String]| {
         frames.clone().find_map(|frame| {
             let is_its = |of: &&Allocator| own(of).iter().any(|begin| frame.starts_with(&**begin));
             ALLOCATORS.iter().find(is_its)
         })
     };
-    let allocator = innermost(|of| &of.frames).or_else(|| innermost(|of| &of.shared))?;
-    let is_asked = |frame: &str| {
-        allocator
-            .asked
-            .iter()
-            .any(|begin| frame.starts_with(&**begin))
-    };
-    if kind != "free" && frames.clone().any(is_asked) {
+    innermost(|of| &of.frames).or_else(|| innermost(|of| &of.shared))
+}
+
+/// Returns whether the program asked the allocator to give memory back.
+fn is_asked<'f>(allocator: &Allocator, mut frames: impl Iterator<Item = &'f str>) -> bool {
+    let is = |frame: &str| allocator.asked.iter().any(|of| frame.starts_with(&**of));
+    frames.any(is)
+}
+
+/// Returns the name of the allocator that gave memory back by itself, so that its setting may keep the memory.
+pub(super) fn keeper<'f>(frames: impl Iterator<Item = &'f str> + Clone) -> Option<&'static str> {
+    let allocator = allocator(frames.clone())?;
+    (!is_asked(allocator, frames)).then_some(&allocator.name)
+}
+
+/// Finds the setting for this kind of advice at a site. Frames are given innermost first.
+pub(super) fn knob<'f>(kind: &str, frames: impl Iterator<Item = &'f str> + Clone) -> Option<Knob> {
+    let allocator = allocator(frames.clone())?;
+    if kind != "free" && is_asked(allocator, frames) {
         return None;
     }
     let known = allocator

@@ -14,7 +14,9 @@ mod changes;
 mod knobs;
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::perf::Prices;
@@ -128,11 +130,15 @@ pub fn advise(
     let is_much_filled = |site: &Site| {
         site.refaults as f64 * scales.faults(from, &site.place.program) >= 10.0 * LEAST
     };
-    for site in subjects(sites)
-        .iter()
-        .filter(|site| site.estimate() >= LEAST || is_much_filled(site))
-    {
-        let program = Program::of(from, scales, &site.place.program);
+    let mut known: FxHashMap<Arc<str>, Program> = FxHashMap::default();
+    for site in &subjects(sites) {
+        let name = &site.place.program;
+        let program = known
+            .entry(name.clone())
+            .or_insert_with(|| Program::of(from, scales, name));
+        if site.estimate() < LEAST && !is_much_filled(site) && !program.is_much_filled(site) {
+            continue;
+        }
         let proposals = changes(site, from.prices.as_ref(), program).into_iter();
         let (refilled, at) = (program.refilled(site), place(site));
         advice.extend(proposals.filter_map(|change| about.considered(site, change, refilled, &at)));
