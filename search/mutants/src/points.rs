@@ -719,8 +719,8 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 }
 
-/// Functions that only name words in timelines or charge modelled costs.
-const NAMES: [&str; 3] = ["word_name", "has_word", "charge"];
+/// Functions that only name words in timelines, charge modelled costs, or judge the manager's lists.
+const NAMES: [&str; 4] = ["word_name", "has_word", "charge", "check"];
 
 /// Methods whose closure makes a decision.
 const TESTS: [&str; 12] = [
@@ -788,14 +788,16 @@ fn chains_let(expr: &Expr) -> bool {
     }
 }
 
-/// Returns whether it only affects statistics or modelled costs: `engine.count(cpu, Counter::Switches, 1)`,
+/// Returns whether it only affects statistics, modelled costs or reports to the judge: `self.count(Counter::Sent, 1)`,
 /// `machine.charge(Work::Area)`.
 fn is_statistics(expr: &Expr) -> bool {
     let Expr::MethodCall(call) = expr else {
         return false;
     };
     let of_stats = matches!(&*call.receiver, Expr::Field(field) if matches!(&field.member, syn::Member::Named(name) if name == "stats"));
-    call.method == "count" && call.args.len() == 3 || call.method == "charge" || of_stats
+    // An iterator's `count` takes no arguments. The judge alone reads what `note` reports.
+    let counts = call.method == "count" && !call.args.is_empty();
+    counts || call.method == "charge" || call.method == "note" || of_stats
 }
 
 /// Returns whether an item is compiled only for tests.
