@@ -262,7 +262,8 @@ impl Core {
         let core = first..(first + per_core).min(self.cpus.len());
         let works = |cpu: usize| {
             let cpu = &self.cpus[cpu];
-            cpu.ended.is_none() && cpu.activity != Activity::Halted
+            // A CPU that repeats `pause` leaves the core to the other one.
+            cpu.ended.is_none() && !matches!(cpu.activity, Activity::Halted | Activity::Polling)
         };
         match core.filter(|&cpu| cpu != self.current).any(works) {
             true => (time as f64 * self.costs.sharing) as Time,
@@ -273,7 +274,7 @@ impl Core {
     /// Waits for one of the kernel's locks and holds it. CPUs get it in turn, with interrupts off.
     pub fn hold(&mut self, used: LockUse, code: &'static Location<'static>) {
         let cpu = &mut self.cpus[self.current];
-        let Some((lock, held)) = self.costs.lock(used, &mut cpu.collected) else {
+        let Some((lock, held)) = self.costs.lock(used, &self.map, &mut cpu.collected) else {
             return;
         };
         let now = cpu.now;

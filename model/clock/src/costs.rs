@@ -4,9 +4,9 @@ use crate::architecture::Architecture;
 use crate::file::{MachineFile, Parameter as P, Time};
 use crate::flushes::{FlushCosts, Protocol};
 use crate::tlb::array::Replacement;
-use quell::{Features, Tagging};
+use quell::{Features, Frame, Tagging};
 use quell_vm::contract::Clause;
-use quell_vm::{LockUse, Path, Work};
+use quell_vm::{LockUse, MemoryMap, Path, Work};
 
 /// The parameters of the pieces of a kernel's code, in the order of [`Path`].
 const PATHS: [P; Path::COUNT] = [
@@ -141,27 +141,14 @@ pub struct Costs {
 /// The costs of the kernel's own code.
 #[derive(Clone, Debug)]
 struct Kernel {
-    system_call: Time,
-    fault: Time,
-    area: Time,
-    allocate: Time,
-    refill: Time,
-    free: Time,
-    spill: Time,
-    reverse_map: Time,
-    list: Time,
-    compress: Time,
+    /// The times in its files, times the scale of its own code, by parameter.
+    times: Vec<Time>,
     compress_byte: f64,
-    decompress: Time,
     decompress_byte: f64,
-    cache_lookup: Time,
-    device_read: Time,
-    device_write: Time,
     device_byte: f64,
-    schedule: Time,
-    paths: [Time; Path::COUNT],
     lists: LockCost,
     lists_batch: usize,
+    lists_drain: bool,
     zone: LockCost,
     file: LockCost,
 }
@@ -173,6 +160,30 @@ pub struct LockCost {
     pub hold: Time,
     /// The lines that the last holder wrote, times the scale of locks. Each is transferred from that CPU.
     pub lines: f64,
+}
+
+/// Pages that a CPU still has to add to the lists of reclaim.
+#[derive(Debug, Default)]
+pub struct Collected {
+    frames: Vec<Frame>,
+    /// One of them was freed in the meantime, so it leaves the lists again.
+    freed: bool,
+}
+
+impl Collected {
+    /// Forgets the pages. Returns the use of the lock for them.
+    fn add(&mut self, once: LockCost) -> LockCost {
+        self.frames.clear();
+        let times = if std::mem::take(&mut self.freed) {
+            2
+        } else {
+            1
+        };
+        LockCost {
+            hold: once.hold * times,
+            lines: once.lines * times as f64,
+        }
+    }
 }
 
 /// A lock of the kernel, of a node or a file.
@@ -196,7 +207,13 @@ impl Costs {
         let again = time(P::CacheL2Hit).saturating_sub(time(P::L1Hit));
         let displaced = file.count(P::Displaced) as Time * again;
         let scale = file.amount(P::Scale);
-        let own = |parameter| (file.amount(parameter) * scale).round() as Time;
+        let own = |parameter: P| match parameter {
+            // Most of these is no code of the kernel's.
+            P::Compress | P::Decompress | P::DeviceRead | P::DeviceWrite => {
+                file.amount(parameter).round() as Time
+            }
+            _ => (file.amount(parameter) * scale).round() as Time,
+        };
         let lock_scale = file.amount(P::LockScale);
         let held = |hold, lines| LockCost {
             hold: (file.amount(hold) * lock_scale).round() as Time,
@@ -204,7 +221,12 @@ impl Costs {
         };
         let flushes = FlushCosts::new(file);
         // A processor that executes requests itself runs no handler.
-        let rar = flushes.protocol == Protocol::Rar;
+        let [interrupt_entry, interrupt_exit] = match flushes.protocol {
+            Protocol::Rar => [flushes.microcode, 0],
+            Protocol::Engine | Protocol::Calls | Protocol::Latr => {
+                [time(P::InterruptEntry), time(P::InterruptExit) + displaced]
+            }
+        };
         let pair = |entries, ways| (file.count(entries), file.count(ways));
         Costs {
             architecture: file.architecture(),
@@ -261,14 +283,8 @@ impl Costs {
             interrupt_delivery: guest(P::InterruptDelivery, P::GuestDelivery),
             interrupt_remote: time(P::InterruptRemote),
             interrupt_link: time(P::InterruptLink),
-            interrupt_entry: match rar {
-                true => flushes.microcode,
-                false => time(P::InterruptEntry),
-            },
-            interrupt_exit: match rar {
-                true => 0,
-                false => time(P::InterruptExit) + displaced,
-            },
+            interrupt_entry,
+            interrupt_exit,
             idle_wake: guest(P::IdleWake, P::GuestWake),
             l1_line: time(P::L1Hit),
             l2_line: time(P::CacheL2Hit),
@@ -301,27 +317,13 @@ impl Costs {
             user_access: time(P::UserAccess),
             sharing: file.amount(P::Sharing),
             kernel: Kernel {
-                system_call: own(P::SystemCall),
-                fault: own(P::Fault),
-                area: own(P::Area),
-                allocate: own(P::Allocate),
-                refill: own(P::Refill),
-                free: own(P::Free),
-                spill: own(P::Spill),
-                reverse_map: own(P::ReverseMap),
-                list: own(P::List),
-                compress: time(P::Compress),
+                times: P::ALL.iter().copied().map(own).collect(),
                 compress_byte: file.amount(P::CompressByte),
-                decompress: time(P::Decompress),
                 decompress_byte: file.amount(P::DecompressByte),
-                cache_lookup: own(P::CacheLookup),
-                device_read: time(P::DeviceRead),
-                device_write: time(P::DeviceWrite),
                 device_byte: per_byte(P::DeviceRate),
-                schedule: own(P::Schedule),
-                paths: PATHS.map(own),
                 lists: held(P::ListsHold, P::ListsLines),
                 lists_batch: file.count(P::ListsBatch),
+                lists_drain: file.choice(P::ListsDrain) == "yes",
                 zone: held(P::ZoneHold, P::ZoneLines),
                 file: held(P::FileHold, P::FileLines),
             },
@@ -364,44 +366,57 @@ impl Costs {
         let kernel = &self.kernel;
         let bytes = |fixed: Time, each: f64, bytes: u64| fixed + (each * bytes as f64) as Time;
         let also = |fixed: Time, more: bool, extra: Time| if more { fixed + extra } else { fixed };
+        let own = |parameter: P| kernel.times[parameter as usize];
         match work {
-            Work::SystemCall => kernel.system_call,
-            Work::Fault => kernel.fault,
-            Work::Area => kernel.area,
-            Work::Allocate { refill, .. } => also(kernel.allocate, refill, kernel.refill),
-            Work::Free { spill, .. } => also(kernel.free, spill, kernel.spill),
-            Work::ReverseMap => kernel.reverse_map,
-            Work::List => kernel.list,
-            Work::Compress { bytes: out } => bytes(kernel.compress, kernel.compress_byte, out),
+            Work::SystemCall => own(P::SystemCall),
+            Work::Fault => own(P::Fault),
+            Work::Area => own(P::Area),
+            Work::Allocate { refill, .. } => also(own(P::Allocate), refill, own(P::Refill)),
+            Work::Free { spill, .. } => also(own(P::Free), spill, own(P::Spill)),
+            Work::ReverseMap => own(P::ReverseMap),
+            Work::List => own(P::List),
+            Work::Compress { bytes: out } => bytes(own(P::Compress), kernel.compress_byte, out),
             Work::Decompress { bytes: len } => {
-                bytes(kernel.decompress, kernel.decompress_byte, len)
+                bytes(own(P::Decompress), kernel.decompress_byte, len)
             }
-            Work::CacheLookup => kernel.cache_lookup,
-            Work::ReadDevice { bytes: len } => bytes(kernel.device_read, kernel.device_byte, len),
-            Work::WriteDevice { bytes: len } => bytes(kernel.device_write, kernel.device_byte, len),
-            Work::Schedule => kernel.schedule,
-            Work::Path(path) => kernel.paths[path as usize],
+            Work::CacheLookup => own(P::CacheLookup),
+            Work::ReadDevice { bytes: len } => bytes(own(P::DeviceRead), kernel.device_byte, len),
+            Work::WriteDevice { bytes: len } => bytes(own(P::DeviceWrite), kernel.device_byte, len),
+            Work::Schedule => own(P::Schedule),
+            Work::Path(path) => own(PATHS[path as usize]),
             Work::Locked(_) => 0,
         }
     }
 
-    /// Returns the lock that a piece of work takes, with its use, if any. `collected` counts the pages that this CPU
-    /// still has to add to the lists.
-    pub fn lock(&self, used: LockUse, collected: &mut usize) -> Option<(KernelLock, LockCost)> {
+    /// Returns the lock that a piece of work takes, with its use, if any. `collected` are the pages that this CPU still
+    /// has to add to the lists.
+    pub fn lock(
+        &self,
+        used: LockUse,
+        map: &MemoryMap,
+        collected: &mut Collected,
+    ) -> Option<(KernelLock, LockCost)> {
         let kernel = &self.kernel;
         let (lock, held) = match used {
-            LockUse::ListAdd(node) => {
-                *collected += 1;
-                if *collected < kernel.lists_batch {
+            LockUse::ListAdd(frame) => {
+                collected.frames.push(frame);
+                if collected.frames.len() < kernel.lists_batch {
                     return None;
                 }
-                *collected = 0;
-                (KernelLock::Lists(node), kernel.lists)
+                (
+                    KernelLock::Lists(map.node_of(frame)?),
+                    collected.add(kernel.lists),
+                )
             }
-            LockUse::ListDrain(node) => match std::mem::take(collected) {
-                0 => return None,
-                _ => (KernelLock::Lists(node), kernel.lists),
-            },
+            LockUse::ListDrain(_) if !kernel.lists_drain || collected.frames.is_empty() => {
+                return None;
+            }
+            LockUse::ListDrain(node) => (KernelLock::Lists(node), collected.add(kernel.lists)),
+            LockUse::ListFree(frame) if collected.frames.contains(&frame) => {
+                collected.freed = true;
+                return None;
+            }
+            LockUse::ListFree(frame) => (KernelLock::Lists(map.node_of(frame)?), kernel.lists),
             LockUse::ListRemove(node) => (KernelLock::Lists(node), kernel.lists),
             LockUse::Zone { node, frames } => {
                 let hold = kernel.zone.hold * frames;

@@ -1,6 +1,6 @@
 //! The state of one CPU.
 
-use crate::costs::Costs;
+use crate::costs::{Collected, Costs};
 use crate::counts::Counts;
 use crate::file::Time;
 use crate::flushes::Protocol;
@@ -58,7 +58,7 @@ pub struct Cpu {
     /// The number of other CPUs' broadcasts that have cost this CPU time.
     pub disturbed_by: u64,
     /// Pages that it still has to add to the lists of reclaim.
-    pub collected: usize,
+    pub collected: Collected,
     /// The end of the last clear on this CPU.
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
@@ -99,7 +99,7 @@ impl Cpu {
             broadcasts_done: 0,
             filled_page: false,
             disturbed_by: 0,
-            collected: 0,
+            collected: Collected::default(),
             cleared_to: Frame(u64::MAX),
             call: None,
             in_fault: false,

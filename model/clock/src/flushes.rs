@@ -323,7 +323,6 @@ impl Flushes {
     fn flush_space(&self, hw: &Model, mut request: Request, free: bool) -> u64 {
         let me = hw.this_cpu().index();
         let space = self.space(request.root);
-        let were_on = hw.mask_interrupts();
         request.generation = space.generation.word().fetch_add(1, SeqCst) + 1;
         let mut targets = CpuSet::default();
         for first in (0..self.cpus.len()).step_by(64) {
@@ -335,7 +334,6 @@ impl Flushes {
         }
         if targets.len() > self.costs.broadcast_above {
             self.broadcast(hw, &request);
-            hw.restore_interrupts(were_on);
             return 0;
         }
         targets.remove(CpuId(me as u16));
@@ -348,16 +346,14 @@ impl Flushes {
             && request.scope == Scope::Leaf
             && !targets.is_empty();
         if let Some(until) = lazy.then(|| self.defer(hw, request, &targets)).flatten() {
-            self.make(hw, &request);
-            hw.restore_interrupts(were_on);
+            self.make_masked(hw, &request);
             return until;
         }
         match self.costs.protocol {
-            _ if targets.is_empty() => self.make(hw, &request),
+            _ if targets.is_empty() => self.make_masked(hw, &request),
             Protocol::Rar => self.act(hw, request, &targets),
-            _ => self.call(hw, request, &targets, were_on),
+            _ => self.call(hw, request, &targets),
         }
-        hw.restore_interrupts(were_on);
         0
     }
 
@@ -380,11 +376,12 @@ impl Flushes {
         Broadcast::complete(hw);
     }
 
-    /// Queues a request with each target, interrupts those whose queue was empty, and waits.
-    fn call(&self, hw: &Model, request: Request, targets: &CpuSet, were_on: bool) {
+    /// Queues a request with each target, interrupts those whose queue was empty, and waits. As in Linux
+    /// (`smp_call_function_many_cond`), interrupts stay on, so that this CPU answers others meanwhile.
+    fn call(&self, hw: &Model, request: Request, targets: &CpuSet) {
         let me = hw.this_cpu().index();
         if !self.costs.concurrent {
-            self.make(hw, &request);
+            self.make_masked(hw, &request);
         }
         self.cpus[me].outbox.publish(request);
         let mut asleep = CpuSet::default();
@@ -413,14 +410,10 @@ impl Flushes {
             hw.interrupt(&asleep);
         }
         if self.costs.concurrent {
-            self.make(hw, &request);
+            self.make_masked(hw, &request);
         }
-        hw.restore_interrupts(were_on);
         for target in targets.iter() {
             while self.place(target.index(), me).0[0].load(Acquire) != 0 {
-                if !were_on {
-                    self.serve(hw);
-                }
                 hw.relax();
             }
         }
@@ -453,7 +446,7 @@ impl Flushes {
                 .fetch_or(1 << index, SeqCst);
         }
         hw.interrupt(targets);
-        self.make(hw, &request);
+        self.make_masked(hw, &request);
         for target in targets.iter() {
             let actions = self.cpus[target.index()].actions.word();
             while actions.load(Acquire) & 1 << index != 0 {
@@ -538,6 +531,13 @@ impl Flushes {
         }
     }
 
+    /// Makes a request on this CPU with interrupts off.
+    fn make_masked(&self, hw: &Model, request: &Request) {
+        let were_on = hw.mask_interrupts();
+        self.make(hw, request);
+        hw.restore_interrupts(were_on);
+    }
+
     /// Makes a request on this CPU, unless it has made a later flush of the space already.
     fn make(&self, hw: &Model, request: &Request) {
         let me = hw.this_cpu().index();
@@ -548,11 +548,12 @@ impl Flushes {
             word.fetch_and(!bit, SeqCst);
             return;
         }
-        let now = space.generation.word().load(SeqCst);
         let seen = cpu.seen(request.root);
+        // Linux since 6.0 (aa44284960d5) looks at the contended generation of the space only if it must flush.
         if seen >= request.generation && self.costs.protocol != Protocol::Rar {
             return;
         }
+        let now = space.generation.word().load(SeqCst);
         let Some(tag) = tag_of(request.root) else {
             // The CPU is about to load the root, and may keep its entries.
             hw.invalidate(Invalidation::All);

@@ -35,7 +35,7 @@ fn profile((workload, outcome): &(Workload, Outcome)) -> LineProfile {
 
 #[test]
 fn a_profile_adds_up_to_the_machines_own_count_and_changes_nothing() {
-    for (workload, parameter) in [("crowd", "iterations=20"), ("fileio", "duration=1ms")] {
+    for (workload, parameter) in [("crowd", "iterations=40"), ("fileio", "duration=1ms")] {
         let run = |lines| run(workload, parameter, 8, lines);
         let (without, with) = (run(false), run(true));
         assert_eq!(without.1.machine, with.1.machine, "{workload}");

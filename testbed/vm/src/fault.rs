@@ -75,8 +75,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     fn charge(&self, path: Path, new: Option<Frame>) {
         let machine = self.machine();
         machine.charge(Work::Path(path));
-        if let Some(node) = new.and_then(|frame| self.frames.map().node_of(frame)) {
-            machine.charge(Work::Locked(LockUse::ListAdd(node)));
+        if let Some(frame) = new {
+            machine.charge(Work::Locked(LockUse::ListAdd(frame)));
         }
     }
 

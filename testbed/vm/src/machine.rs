@@ -212,12 +212,14 @@ impl Path {
 /// A use of a lock that a full kernel holds with interrupts off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockUse {
-    /// Adding a page to the reclaim lists of this node. A CPU collects several before it takes the lock.
-    ListAdd(usize),
+    /// Adding a page to the reclaim lists of its node. A CPU collects several before it takes the lock.
+    ListAdd(Frame),
     /// Moving the pages that this CPU has collected to the reclaim lists of this node.
     ListDrain(usize),
     /// Removing several pages together from the reclaim lists of this node.
     ListRemove(usize),
+    /// Removing freed pages, of which this is the last, from the reclaim lists of their node.
+    ListFree(Frame),
     /// Moving frames between the node's allocator and a CPU's cache.
     Zone {
         /// The node.

@@ -279,9 +279,9 @@ fn release_all<M: Machine>(
         // may read the table. [mutants VmFreesBeforeFlush, VmFreesTableBeforeFlush]
         anonymous = release(frames, &held).or(anonymous);
     }
-    if let Some(node) = anonymous.and_then(|frame| frames.map().node_of(frame)) {
+    if let Some(frame) = anonymous {
         let machine = frames.machine();
-        machine.charge(Work::Locked(LockUse::ListRemove(node)));
+        machine.charge(Work::Locked(LockUse::ListFree(frame)));
     }
 }
 

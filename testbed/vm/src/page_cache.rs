@@ -263,9 +263,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         machine.charge(Work::ReadDevice { bytes: PAGE_BYTES });
         machine.charge(Work::Path(Path::CacheInsert));
         machine.charge(Work::Locked(LockUse::File(file)));
-        if let Some(node) = self.frames.map().node_of(frame) {
-            machine.charge(Work::Locked(LockUse::ListAdd(node)));
-        }
+        machine.charge(Work::Locked(LockUse::ListAdd(frame)));
         if let Some(data) = &slot.device {
             machine.write_frame(frame, 0, data);
         }

@@ -10,7 +10,7 @@ use quell_workloads::files::Mistake;
 pub type Time = u64;
 
 /// One value of a machine file.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Value {
     /// The value in the canonical unit (see [`Unit::spellings`]); times are in picoseconds.
     ///
@@ -37,39 +37,42 @@ impl Value {
         }
         value
     }
+}
 
-    /// Returns a value of a parameter that kernel files lack.
-    fn unset() -> Self {
-        Value {
-            amount: 1.0,
-            written: "1".into(),
-            unit: String::new(),
-            source: String::new(),
-            assumed: true,
-            from_part: false,
+/// Defines a file with a part of a machine's parameters.
+macro_rules! part_file {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Debug)]
+        pub struct $name {
+            /// A machine with a clock of 1 GHz of which only these parameters are set.
+            pub(super) costs: MachineFile,
         }
-    }
+
+        impl $name {
+            /// Returns the short name.
+            pub fn name(&self) -> &str {
+                &self.costs.name
+            }
+
+            /// Returns the title.
+            pub fn title(&self) -> &str {
+                &self.costs.title
+            }
+        }
+    };
 }
 
-/// A kernel file: the costs of a kernel's own code on any machine.
-#[derive(Clone, PartialEq, Debug)]
-pub struct KernelFile {
-    /// The costs, as a machine with a clock of 1 GHz of which only [the kernel's](Parameter::of_kernel) parameters are
-    /// set.
-    pub(super) costs: MachineFile,
-}
+part_file!(
+    /// A kernel file: the costs of a kernel's own code on any machine.
+    KernelFile
+);
+part_file!(
+    /// A policy file: a protocol for coherent TLBs, its parameters, the clauses that it keeps.
+    PolicyFile
+);
 
 impl KernelFile {
-    /// Returns the kernel's short name.
-    pub fn name(&self) -> &str {
-        &self.costs.name
-    }
-
-    /// Returns the kernel's title.
-    pub fn title(&self) -> &str {
-        &self.costs.title
-    }
-
     /// Returns the value of one of the kernel's parameters.
     ///
     /// # Panics
@@ -87,51 +90,35 @@ impl KernelFile {
 
     /// Returns no kernel: costs that nothing has set.
     pub(super) fn unset() -> Self {
+        let unset = Value {
+            amount: 1.0,
+            written: "1".into(),
+            assumed: true,
+            ..Value::default()
+        };
         KernelFile {
             costs: MachineFile {
                 name: String::new(),
                 title: String::new(),
                 kernel: String::new(),
                 policy: String::new(),
-                values: Parameter::ALL.iter().map(|_| Value::unset()).collect(),
+                values: vec![unset; Parameter::ALL.len()],
             },
         }
     }
 }
 
-/// The parameter of each clause of the contract.
-const CLAUSES: [(Parameter, Clause); 8] = [
-    (Parameter::Clause1, Clause::C1),
-    (Parameter::Clause2, Clause::C2),
-    (Parameter::Clause3, Clause::C3),
-    (Parameter::Clause4, Clause::C4),
-    (Parameter::Clause5, Clause::C5),
-    (Parameter::Clause6, Clause::C6),
-    (Parameter::Clause7, Clause::C7),
-    (Parameter::Clause8, Clause::C8),
-];
-
-/// A policy file: a protocol for coherent TLBs, its parameters, the clauses that it keeps.
-#[derive(Clone, PartialEq, Debug)]
-pub struct PolicyFile {
-    /// As for [`KernelFile`].
-    pub(super) costs: MachineFile,
+/// Returns the parameter of each clause of the contract.
+fn clauses() -> impl Iterator<Item = (Parameter, Clause)> {
+    use Clause::{C1, C2, C3, C4, C5, C6, C7, C8};
+    let parameters = Parameter::ALL[Parameter::Clause1 as usize..].iter();
+    parameters.copied().zip([C1, C2, C3, C4, C5, C6, C7, C8])
 }
 
 impl PolicyFile {
-    /// Returns the policy's short name.
-    pub fn name(&self) -> &str {
-        &self.costs.name
-    }
-
-    /// Returns the policy's title.
-    pub fn title(&self) -> &str {
-        &self.costs.title
-    }
-
     /// Returns the clauses that the policy loses or needs something for, each with the reason.
     pub fn exceptions(&self) -> impl Iterator<Item = (Clause, &'static str, &str)> {
-        CLAUSES.into_iter().filter_map(|(parameter, clause)| {
+        clauses().filter_map(|(parameter, clause)| {
             let state = self.costs.choice(parameter);
             let why = self.costs.value(parameter).source.as_str();
             (state != "kept").then_some((clause, state, why))
@@ -195,9 +182,8 @@ impl MachineFile {
 
     /// Returns the clauses of the contract that the policy gives up.
     pub fn lost_clauses(&self) -> Vec<Clause> {
-        let lost = |(parameter, _): &(Parameter, Clause)| self.choice(*parameter) == "lost";
-        let clauses = CLAUSES.into_iter().filter(lost);
-        clauses.map(|(_, clause)| clause).collect()
+        let lost = clauses().filter(|(parameter, _)| self.choice(*parameter) == "lost");
+        lost.map(|(_, clause)| clause).collect()
     }
 
     fn with_part(&self, part: &MachineFile, of: fn(Parameter) -> bool) -> Self {

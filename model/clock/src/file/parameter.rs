@@ -415,8 +415,11 @@ parameters! {
         ListsHold lists_hold: Unit::Time, 0..=1000000;
         /// Lines written under that lock, taken from the CPU that held it last.
         ListsLines lists_lines: Unit::Count, 0..=64;
-        /// Pages that a CPU collects before it adds them to the lists; a call that removes pages adds them at once.
+        /// Pages that a CPU collects before it adds them to the lists.
         ListsBatch lists_batch: Unit::Count, 1..=1024;
+        /// Whether a call that removes pages adds the collected ones first. If not, pages that are freed while they are
+        /// collected leave the lists again with their batch.
+        ListsDrain lists_drain: Unit::Choice(&["no", "yes"]), 0..=0;
         /// The lock of a node's allocator: how long it is held for a frame that a CPU's cache takes or gives back.
         ZoneHold zone_hold: Unit::Time, 0..=1000000;
         /// Lines written under that lock, taken from the CPU that held it last.

@@ -271,13 +271,7 @@ pub fn no_kernel(wanted: &str) -> String {
 
 /// Finds a built-in machine for a file to be based on.
 fn built_in_base(wanted: &str) -> Result<MachineFile, String> {
-    built_in(wanted).ok_or_else(|| {
-        let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-        format!(
-            "no built-in machine `{wanted}`; there are {}",
-            known.join(", ")
-        )
-    })
+    built_in(wanted).ok_or_else(|| not_built_in("built-in machine", wanted, BUILT_IN))
 }
 
 /// Returns the built-in machine with this name, if any.
@@ -558,20 +552,16 @@ fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
             ),
         );
     }
-    let has_clzero = file.architecture() == Architecture::X86_64;
-    if file.choice(P::ZeroLoop) == "clzero" && !has_clzero {
-        wrong(
-            P::ZeroLoop,
-            format!(
+    let x86 = file.architecture() == Architecture::X86_64;
+    if file.choice(P::ZeroLoop) == "clzero" && (!x86 || file.amount(P::ClzeroRate) == 0.0) {
+        let why = match x86 {
+            true => "this processor does not have `clzero`: zero.clzero_rate is 0".into(),
+            false => format!(
                 "`clzero` does not exist on {}",
                 file.choice(P::Architecture)
             ),
-        );
-    } else if file.choice(P::ZeroLoop) == "clzero" && file.amount(P::ClzeroRate) == 0.0 {
-        wrong(
-            P::ZeroLoop,
-            "is `clzero`, which this processor does not have: zero.clzero_rate is 0".into(),
-        );
+        };
+        wrong(P::ZeroLoop, why);
     }
     if file.amount(P::InterruptDelivery) < 1.0 {
         wrong(P::InterruptDelivery, "must not be zero".into());

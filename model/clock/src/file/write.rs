@@ -31,7 +31,6 @@ impl MachineFile {
                 section = description.section;
                 let _ = write!(file, "\n[{section}]\n");
             }
-            let value = self.value(parameter);
             let number = match description.unit {
                 Unit::Choice(_) => quoted(self.choice(parameter)),
                 unit => {

@@ -12,7 +12,7 @@ fn made_up(name: &str, figure: &str) -> Result<Table, ReadError> {
     let file = folder.join(FILE);
     let text = format!(
         "name = \"made-up\"\ntitle = \"t\"\nsource = \"s\"\nseen = \"r\"\nworkload = \"dontneed\"\n\
-         machine = \"haswell-server\"\nparameters = [\"iterations=20\"]\n\
+         machine = \"haswell-server\"\nparameters = [\"iterations=100\"]\n\
          [before]\nlabel = \"b\"\npolicy = \"baseline\"\n\
          [after]\nlabel = \"a\"\npolicy = \"S4\"\n{figure}"
     );
