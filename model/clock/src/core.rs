@@ -13,13 +13,16 @@ use crate::costs::{Costs, KernelLock, Topology};
 use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
 use crate::file::Time;
+use crate::flushes::Protocol;
 use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::memory::{Memory, Tables};
 use crate::moves::{MovedLine, Moves, Role};
 use crate::oracle::Oracle;
 use crate::trace::Trace;
+use quell::{CpuId, CpuSet, Frame, Page, PageRange};
 use quell_vm::{LockUse, MemoryMap, Work};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
@@ -50,6 +53,9 @@ pub(crate) struct Core {
     link_busy: Vec<Time>,
     /// The time until which each of the kernel's locks is held, and the CPU that holds it.
     locks: BTreeMap<KernelLock, (Time, usize)>,
+    /// The CPU that has filled each page's translation since its last flush, by root and page; `None` if several have.
+    /// Only for protocols that track accesses.
+    users: Option<FxHashMap<(Frame, Page), Option<usize>>>,
     /// The time at which the interconnect has carried the last broadcast.
     broadcast_busy: Time,
     broadcasts: u64,
@@ -75,6 +81,7 @@ impl Core {
         trace: Trace,
     ) -> Self {
         let sockets = cpus.len().div_ceil(costs.topology.per_socket);
+        let tracks = costs.flushes.protocol == Protocol::Abis;
         Core {
             moves: None,
             lines: Lines::new(&costs, cpus.len()),
@@ -98,6 +105,7 @@ impl Core {
             shared_until: 0,
             local_until: 0,
             locks: BTreeMap::new(),
+            users: tracks.then(FxHashMap::default),
             broadcast_busy: 0,
             broadcasts: 0,
             begin: None,
@@ -269,6 +277,24 @@ impl Core {
             true => (time as f64 * self.costs.sharing) as Time,
             false => time,
         }
+    }
+
+    /// Records that this CPU fills a page's translation, if the protocol tracks accesses.
+    #[inline]
+    pub fn note_user(&mut self, root: Frame, page: Page) {
+        if let Some(users) = &mut self.users {
+            let me = Some(self.current);
+            let user = users.entry((root, page)).or_insert(me);
+            *user = user.filter(|_| *user == me);
+        }
+    }
+
+    /// Returns the CPUs that may have translations of these pages, and forgets them; `None` if any may.
+    pub fn take_users(&mut self, root: Frame, range: PageRange) -> Option<CpuSet> {
+        let users = self.users.as_mut()?;
+        let pages = (0..range.pages).map(|distance| (root, range.start.plus(distance)));
+        let users = pages.filter_map(|page| users.remove(&page));
+        users.map(|user| Some(CpuId(user? as u16))).collect()
     }
 
     /// Waits for one of the kernel's locks and holds it. CPUs get it in turn, with interrupts off.

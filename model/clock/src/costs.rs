@@ -223,7 +223,7 @@ impl Costs {
         // A processor that executes requests itself runs no handler.
         let [interrupt_entry, interrupt_exit] = match flushes.protocol {
             Protocol::Rar => [flushes.microcode, 0],
-            Protocol::Engine | Protocol::Calls | Protocol::Latr => {
+            Protocol::Engine | Protocol::Calls | Protocol::Latr | Protocol::Abis => {
                 [time(P::InterruptEntry), time(P::InterruptExit) + displaced]
             }
         };

@@ -7,6 +7,7 @@
 //! * *calls*: Linux on x86. The initiator queues a request with each target and interrupts it. The target reads the
 //!   initiator's request, flushes, and writes a line that the initiator reads.
 //! * *latr*: as *calls*, but a call that only frees memory leaves its requests to the targets' next tick or switch.
+//! * *abis*: as *calls*, but only to the CPUs that have filled the page's translation, if at most one has.
 //! * *rar*: the processor of a target executes the request, without a handler, also with interrupts off.
 //!
 //! Each protocol may broadcast instead if the space runs on enough CPUs, and uses Linux's generations: a CPU that loads
@@ -14,6 +15,7 @@
 //!
 //! # Simplifications
 //!
+//! * *abis* records who filled a translation at no cost. On the processor, this takes writes of the entry.
 //! * Idle CPUs with the root loaded are interrupted like others; Linux skips them if no table was freed.
 //! * Addresses may be mapped again before a lazy flush. LATR keeps them back; here the oracle reports such accesses.
 //! * With *rar*, interrupts of the engine arrive masked or not, so programs must not end processes.
@@ -38,6 +40,7 @@ pub enum Protocol {
     Calls,
     Latr,
     Rar,
+    Abis,
 }
 
 /// A policy file's figures.
@@ -66,6 +69,7 @@ impl FlushCosts {
                 "calls" => Protocol::Calls,
                 "latr" => Protocol::Latr,
                 "rar" => Protocol::Rar,
+                "abis" => Protocol::Abis,
                 other => unreachable!("the protocol `{other}` needs a line here"),
             },
             concurrent: file.choice(P::FlushConcurrent) == "yes",
@@ -336,6 +340,12 @@ impl Flushes {
             self.broadcast(hw, &request);
             return 0;
         }
+        // The flush drops the pages on all their users. A CPU that fills one again before that is recorded again.
+        if let Some(range) = request.range.filter(|_| request.scope == Scope::Leaf)
+            && let Some(users) = context::shared(|core| core.take_users(request.root, range))
+        {
+            targets = targets.iter().filter(|&cpu| users.contains(cpu)).collect();
+        }
         targets.remove(CpuId(me as u16));
         let base = request
             .range
@@ -560,11 +570,11 @@ impl Flushes {
             return;
         };
         // Linux flushes only the pages if it is up to date but for this request. A lazy request that follows it is made
-        // later. A processor that executes requests knows no generations.
+        // later. A processor that executes requests knows no generations, and with access bits a CPU misses some.
         let next = request.generation == seen + 1;
         let alone = match self.costs.protocol {
             Protocol::Latr => next,
-            Protocol::Rar => true,
+            Protocol::Rar | Protocol::Abis => true,
             _ => next && now == request.generation,
         };
         match request.range {

@@ -221,6 +221,7 @@ impl Core {
                 checked: filled,
             };
             cpu.tlb.fill(page, tag, &translation);
+            self.note_user(root, Page(page.0 & !(size.pages() - 1)));
             return Ok(entry.frame.plus(page.0 & (size.pages() - 1)));
         }
     }

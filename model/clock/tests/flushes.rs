@@ -113,7 +113,7 @@ fn sent(outcome: &Outcome) -> u64 {
 
 #[test]
 fn calls_and_requests_interrupt_each_cpu_once_and_keep_the_contract() {
-    for name in ["linux", "linux-4.10", "rar"] {
+    for name in ["linux", "linux-4.10", "rar", "abis"] {
         let outcome = under(&haswell(), name, 6, &|user| unmap(user, true));
         assert_eq!(clauses(&outcome), [], "{name}");
         assert_eq!(outcome.run.expected_violations, 0, "{name}");
@@ -121,6 +121,33 @@ fn calls_and_requests_interrupt_each_cpu_once_and_keep_the_contract() {
         let reused = under(&haswell(), name, 3, &reuse);
         assert_eq!(clauses(&reused), [], "{name}");
     }
+}
+
+/// Each CPU drops pages that only it used.
+fn drop_own(user: &ModelUser<'_>) {
+    let mut times = 0;
+    if user.cpu() == 0 {
+        map(user, BASE, user.cpus() as u64);
+        user.write(BASE, 1);
+    }
+    meet(user, &mut times);
+    let address = BASE + user.cpu() as u64 * PAGE;
+    user.mark(Mark::Begin);
+    for round in 0..ROUNDS {
+        user.write(address, round);
+        let bytes = PAGE;
+        user.call(Call::Discard { address, bytes }).expect("drops");
+        assert_eq!(user.read(address), 0);
+    }
+    user.mark(Mark::End);
+}
+
+#[test]
+fn access_bits_spare_other_cpus_the_flushes_of_private_pages() {
+    let private = under(&haswell(), "abis", 6, &drop_own);
+    assert_eq!(clauses(&private), []);
+    assert_eq!(sent(&private), 0);
+    assert!(sent(&under(&haswell(), "linux", 6, &drop_own)) > 0);
 }
 
 #[test]
@@ -183,7 +210,8 @@ fn every_built_in_policy_can_be_read_and_a_mistake_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("cpu") && error.contains("`smoke` is not one of engine, calls, latr, rar"),
+        error.contains("cpu")
+            && error.contains("`smoke` is not one of engine, calls, latr, rar, abis"),
         "{error}"
     );
     let lost = built_in_policy("latr").unwrap();
