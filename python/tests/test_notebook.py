@@ -1,4 +1,4 @@
-"""The notebook runs, and its table is that of docs/headlines.md."""
+"""The notebooks run, and print the tables of docs/headlines.md and what they show."""
 
 from pathlib import Path
 
@@ -19,3 +19,13 @@ def test_the_notebook_prints_the_table_of_headlines():
     assert rows and printed.splitlines() == rows
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     assert len(pictures) == 2
+
+
+def test_the_notebook_of_munmap_prints_what_it_shows():
+    path = ROOT / "python/notebooks/munmap.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    outputs = [cell.get("outputs", []) for cell in notebook.cells]
+    shown = [output["data"]["text/plain"] for cell in outputs for output in cell]
+    assert len(shown) == 5 and len(path.read_bytes()) < 40_000, "it is kept with its tables and a small picture"
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    assert [output["data"]["text/plain"] for cell in notebook.cells for output in cell.get("outputs", [])] == shown
