@@ -181,6 +181,7 @@ fn tried(arguments: &[&str], script: &str) -> std::process::Output {
 const COUNTS: &str = "i=0; while [ $i -lt ${N:-200000} ]; do i=$((i+1)); done; echo $i";
 
 #[test]
+#[ignore = "takes long: `cargo xtask ci live`"]
 fn a_setting_that_helps_is_told_from_one_that_does_not_and_from_one_that_breaks_the_command() {
     let output = tried(&["--env", "N=20", "--json"], COUNTS);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -561,6 +562,7 @@ fn top_names_what_it_cannot_do() {
 }
 
 #[test]
+#[ignore = "takes long: `cargo xtask ci live`"]
 fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
     use rustix::process::{Pid, Signal, kill_process};
     let folder = tempfile::tempdir().unwrap();
@@ -620,6 +622,7 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
 }
 
 #[test]
+#[ignore = "takes long: `cargo xtask ci live`"]
 fn what_a_command_leaves_running_is_recorded_for_the_time_that_was_named() {
     let folder = tempfile::tempdir().unwrap();
     let (file, left) = (folder.path().join("recording"), folder.path().join("left"));

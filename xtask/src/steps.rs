@@ -105,6 +105,8 @@ pub const STEPS: &[Step] = &[
         .with(&[("QUELL_FUZZ_SEED", "1")]),
     step("limits", Tests, &["cargo", "test", "--test", "cli", "--", "--include-ignored", "threads::"],
         "every command ends well where threads or memory run out"),
+    step("live", Tests, &["cargo", "test", "--test", "cli", "--", "--include-ignored", "record_live::"],
+        "programs and servers are recorded and tried while they run, and end as they should"),
     step("c", Tests, &["cargo", "test", "--test", "c", "--", "--include-ignored"],
         "the C interface is built for kernels, and programs in C run on it")
         .with(&[("QUELL_REQUIRE_C", "1")]),
