@@ -180,7 +180,7 @@ pub enum Path {
     Protect,
     /// `mremap`, with the areas locked for writing.
     Remap,
-    /// `madvise(MADV_DONTNEED)`, with the areas locked for reading.
+    /// `madvise(MADV_DONTNEED)` that removes a page, with the areas locked for reading.
     Advise,
     /// One area or range of an `madvise` call.
     AdviseArea,

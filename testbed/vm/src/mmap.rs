@@ -31,6 +31,8 @@ use quell::{Page, PageRange, PageSize, Purpose};
 struct RangeResult {
     /// A page reaches beyond the range, and was kept.
     cut: bool,
+    /// An entry was removed.
+    taken: bool,
     /// Each base page of the range had its own entry, which was removed.
     all_taken: bool,
 }
@@ -198,7 +200,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         // We drain as Linux does, so that the removed pages are on the lists.
         let home = machine.home_node(machine.this_cpu());
         machine.charge(Work::Locked(LockUse::ListDrain(home)));
-        let mut cut = false;
+        let (mut cut, mut taken) = (false, false);
         let mut base_pages = 0;
         self.tables.each_entry(
             process,
@@ -215,6 +217,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                     return;
                 }
                 machine.charge(Work::Path(Path::Zap));
+                taken = true;
                 match guard.take(page, EntryKind::Empty, gather) {
                     EntryKind::Swapped(slot) => self.swap.put(slot),
                     EntryKind::Page(_) if range.stride == PageSize::Base => base_pages += 1,
@@ -224,6 +227,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         );
         RangeResult {
             cut,
+            taken,
             all_taken: base_pages == end.0 - start.0,
         }
     }
@@ -240,7 +244,6 @@ impl<'m, M: Machine> Mmap<'m, M> {
         if !vmas.covers(start, end) {
             return Err(Error::NotMapped);
         }
-        self.machine().charge(Work::Path(Path::Advise));
         for _ in vmas.within(start, end) {
             self.machine().charge(Work::Path(Path::AdviseArea));
         }
@@ -248,6 +251,9 @@ impl<'m, M: Machine> Mmap<'m, M> {
             self.large.split_edges(process, start, end)?;
             let mut gather = self.tables.gather(Purpose::Call).that_frees();
             let emptied = self.empty(process, start, end, &mut gather);
+            if emptied.taken {
+                self.machine().charge(Work::Path(Path::Advise));
+            }
             // A split waits for the pages that the gather holds.
             gather.flush();
             if emptied.cut {

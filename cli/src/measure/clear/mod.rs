@@ -24,7 +24,8 @@ pub struct ClearArgs {
     /// Write the plot as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Measure extents up to this length, in bytes or with K, M or G; takes that much memory per CPU
+    /// Measure extents up to this length, in bytes or with K, M or G; takes that much memory per CPU, and at least
+    /// four times the last-level cache (256 MB to 1 GB)
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     max_bytes: u64,
     /// Measure for this long; more time means more samples

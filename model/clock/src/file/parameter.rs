@@ -385,7 +385,7 @@ parameters! {
         ProtectCall protect: Unit::Time, 0..=1000000;
         /// `mremap`, beyond entry, area and its pages; the areas are locked for writing.
         RemapCall remap: Unit::Time, 0..=1000000;
-        /// `madvise(MADV_DONTNEED)`, beyond entry, areas and pages; the areas are locked for reading.
+        /// `madvise(MADV_DONTNEED)` that removes a page, beyond entry, areas and pages; the areas are locked for reading.
         AdviseCall advise: Unit::Time, 0..=1000000;
         /// Each area of such a call, or each range that it names.
         AdviseArea advise_area: Unit::Time, 0..=1000000;

@@ -9,7 +9,8 @@
 //! | a page zeroed, forwards and backwards | the speed of zeroing, and the cost of starting at another place |
 //! | a discard that finds nothing | a call, which takes at least as long as one that does nothing |
 //! | a first touch | a fault, beyond the page's zeroing |
-//! | a page discarded and touched, alone | the work for each discarded page |
+//! | a page discarded, with many others in a call | the work for each discarded page |
+//! | a page discarded and touched, alone | a discard that removes a page, beyond the work for each page |
 //! | the same with a thread spinning | the time until an interrupt reaches its target |
 //! | a switch between two threads of a process | a switch, beyond its call |
 //! | a page written to zram, and read | compressing and decompressing it, beyond the call |
@@ -20,8 +21,8 @@
 //! of caches and TLBs, and memory. We take all other figures from a base machine, a built-in one of the same
 //! architecture and vendor, and mark them as assumed.
 //!
-//! The calibration can't separate the cost of a page in a discard from the cost of a call that finds a page. We
-//! attribute all of it to the page.
+//! The calibration can't separate the local flush from the rest of a call that removes a page, or from the longer walks
+//! after it. We attribute all of it to the call.
 
 mod system;
 
@@ -165,6 +166,10 @@ fn modelled(
 const ONE_PAGE: (&str, &[&str]) = ("dontneed", &["iterations=500"]);
 /// A discard that finds nothing: nanoseconds.
 const NOTHING: (&str, &[&str]) = ("dontneed", &["iterations=500", "touch=no"]);
+/// Many pages discarded by one call, and touched: nanoseconds.
+const MANY_PAGES: (&str, &[&str]) = ("dontneed", &["iterations=50", "pages=64"]);
+/// The pages of [`MANY_PAGES`].
+const MANY: f64 = 64.0;
 /// Pages of zeros swapped: seconds for 10 000 rounds of 256 pages.
 const SWAPPED_ZEROS: (&str, &[&str]) = ("swap", &["rounds=10", "zeros=yes"]);
 /// First touches: gigabytes per second.
@@ -304,8 +309,18 @@ impl Draft {
             };
             self.fit(&touches, fault)?;
         }
+        if let Some((discard, fault)) = units.discard_ns.zip(units.fault_ns) {
+            let many = Fit {
+                parameter: P::Free,
+                what: "discard and touch of a page, with many others in a call",
+                workload: MANY_PAGES,
+                nanoseconds: |value| value / MANY,
+                ..FIT
+            };
+            self.fit(&many, discard + fault)?;
+        }
         let alone = Fit {
-            parameter: P::Free,
+            parameter: P::AdviseCall,
             what: "discard and touch of one page, alone",
             workload: ONE_PAGE,
             ..FIT

@@ -237,6 +237,8 @@ pub struct Units {
     pub discard_nothing_ns: Option<f64>,
     /// A first touch: the fault, the page and its zeroing.
     pub fault_ns: Option<f64>,
+    /// A page discarded, as one of many in a call.
+    pub discard_ns: Option<f64>,
     /// A page zeroed as this architecture's kernel does, after the page before it, in memory that is in no cache.
     pub zero_ns: Option<f64>,
     /// The same from the last page to the first.

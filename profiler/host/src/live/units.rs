@@ -11,6 +11,8 @@ pub const CALL: &str = "unit/call";
 pub const NOTHING: &str = "unit/discard_nothing";
 /// The row of a first touch: a fault, a page, its zeroing.
 pub const FAULT: &str = "unit/fault";
+/// The row of pages that one call discards.
+pub const DISCARD: &str = "unit/discard";
 /// The row of pages zeroed one after the other.
 pub const ZERO: &str = "unit/zero";
 /// The row of pages zeroed from the last to the first.
@@ -27,10 +29,11 @@ pub const THREADS: &str = "threads/0pages";
 
 /// The keys of all these rows. They belong to the benchmarks `discard`, `pageout` and `pingpong`.
 #[cfg(test)]
-pub const KEYS: [&str; 9] = [
+pub const KEYS: [&str; 10] = [
     CALL,
     NOTHING,
     FAULT,
+    DISCARD,
     ZERO,
     ZERO_BACKWARDS,
     COMPRESS,
@@ -50,6 +53,7 @@ impl Units {
             call_ns: ns(CALL),
             discard_nothing_ns: ns(NOTHING),
             fault_ns: ns(FAULT),
+            discard_ns: ns(DISCARD),
             zero_ns: ns(ZERO),
             zero_backwards_ns: ns(ZERO_BACKWARDS),
             compress_ns: ns(COMPRESS),

@@ -18,7 +18,8 @@ use crate::memory::{Mapping, page_size};
 use crate::process::null_call;
 
 const CALLS: u64 = 1000;
-/// The pages of a sample: enough to hide the clock's cost, and few enough that the first are still cached.
+/// The pages of a sample: enough to hide the cost of the clock and of a call, and few enough that the first are still
+/// cached.
 const PAGES: usize = 64;
 /// Several times the size of last-level caches.
 const FAR: usize = 256 << 20;
@@ -28,7 +29,7 @@ const ZRAM_BYTES: u64 = 16 << 20;
 const ZRAM_PAGES: usize = 256;
 
 /// The number of rows of [`calls`].
-pub const CALL_ROWS: usize = 5;
+pub const CALL_ROWS: usize = 6;
 /// The number of rows of [`compression`].
 pub const COMPRESSION_ROWS: usize = 2;
 
@@ -67,6 +68,15 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
             map.touch(page, 1);
             Ok(PAGES as u64)
         },
+    )?;
+    let touch = || {
+        map.touch(page, 1);
+        Ok(())
+    };
+    lab.row(
+        RowSpec::single(units::DISCARD, "page discarded, with many others in a call"),
+        touch,
+        || discard().map(|()| PAGES as u64),
     )?;
     let far = Mapping::anonymous(FAR)?;
     far.touch(page, 1);
