@@ -70,7 +70,12 @@ pub fn run(args: &PredictArgs) -> Result<ExitCode> {
     for text in &args.kernel {
         match parse_policy(text) {
             Ok(named) => policy = Some(named),
-            Err(_) => machine = machine.with_kernel(&kernels::find(text).map_err(usage)?),
+            Err(policy) => {
+                let kernel = kernels::find(text);
+                // A name without a path may be meant as either.
+                let either = |why| usage(format_args!("{why}; as a policy: {policy}"));
+                machine = machine.with_kernel(&kernel.map_err(either)?);
+            }
         }
     }
     let machine = Arc::new(machine);

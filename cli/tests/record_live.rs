@@ -74,6 +74,27 @@ fn a_recording_that_was_kept_says_the_same_when_it_is_read_again() {
 }
 
 #[test]
+fn a_file_that_is_named_twice_is_refused_before_it_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording");
+    let other = folder.path().join(".").join("recording");
+    std::fs::write(&file, "an earlier recording").unwrap();
+    let (file, other) = (file.to_str().unwrap(), other.to_str().unwrap());
+    for arguments in [
+        ["--import", file, "--html", other],
+        ["-o", file, "--perfetto", other],
+        ["--workload", file, "--html", other],
+    ] {
+        quell(&arguments)
+            .args(["--", "true"].iter().filter(|_| arguments[0] == "-o"))
+            .assert()
+            .code(2)
+            .stderr(contains("names the same file"));
+    }
+    assert_eq!(std::fs::read(file).unwrap(), b"an earlier recording");
+}
+
+#[test]
 fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (folder.path().join("old"), folder.path().join("new"));

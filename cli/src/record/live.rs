@@ -43,7 +43,7 @@ pub struct LiveArgs {
     seconds: Option<Duration>,
     /// Keep the recording in this file; `--import` reads it again
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Limit the cost of recording to this share of CPU time, of the machine and of the recorded programs, in percent
     /// [default: 5 with a COMMAND, else 1]. If recording would cost more, only parts of the time are recorded and
     /// scaled up
@@ -163,7 +163,12 @@ impl LiveArgs {
         let summary = match summary {
             Ok(summary) => summary,
             Err(refused) => {
-                self.broken_off(&refused, &name);
+                let is_empty = std::fs::metadata(&path).is_ok_and(|about| about.len() == 0);
+                if made && is_empty {
+                    let _ = std::fs::remove_file(&path);
+                } else {
+                    self.broken_off(&refused, &name);
+                }
                 return Err(refused).context(name);
             }
         };

@@ -22,7 +22,7 @@ pub mod top;
 
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -103,6 +103,7 @@ enum FlameWeight {
 /// # Errors
 /// If recording or reading fails, or a file can't be written.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    args.refuse_equal()?;
     if let Some(path) = &args.import {
         let (mut source, name) = open(path)?;
         return args.show.of(&mut *source, &name, args.show.places()?);
@@ -129,6 +130,56 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     Err(usage(
         "nothing to record: give a COMMAND after `--`, a process with -p, -a for all processes, or a recording with --import",
     ))
+}
+
+impl RecordArgs {
+    /// Refuses two names of one file: what is written last would destroy the rest.
+    fn refuse_equal(&self) -> anyhow::Result<()> {
+        let files = [
+            ("--import", self.import.as_ref()),
+            #[cfg(all(
+                target_os = "linux",
+                any(target_arch = "x86_64", target_arch = "aarch64")
+            ))]
+            ("--output", self.live.output.as_ref()),
+            ("--html", self.show.html.as_ref()),
+            ("--perfetto", self.show.perfetto.as_ref()),
+            ("--workload", self.show.workload.as_ref()),
+        ];
+        let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+        for (option, path) in files {
+            let Some(path) = path.filter(|path| !is_device(path)) else {
+                continue;
+            };
+            let name = resolved(path);
+            if let Some((other, _)) = seen.iter().find(|(_, seen)| *seen == name) {
+                let path = path.display();
+                return Err(usage(format_args!(
+                    "{option} {path}: {other} names the same file; name another one"
+                )));
+            }
+            seen.push((option, name));
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a file that exists is neither a regular file nor a directory: `/dev/null` may be named twice.
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| !about.is_file() && !about.is_dir())
+}
+
+/// Returns the absolute path of a file, which may not exist yet, without links.
+fn resolved(path: &Path) -> PathBuf {
+    if let Ok(found) = path.canonicalize() {
+        return found;
+    }
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    folder.join(path.file_name().unwrap_or_default())
 }
 
 /// Prints a note if the recording has no program of this name. That's no error, because a recording can't be repeated.

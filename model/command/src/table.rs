@@ -39,7 +39,8 @@ pub struct Cell {
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
         Cell {
-            text: output::visible(&text.into(), false).into_owned(),
+            // A cell is one line, whatever a program calls itself.
+            text: output::visible(&text.into(), false).replace(char::is_control, "\u{fffd}"),
             tone: Tone::Plain,
         }
     }
@@ -392,6 +393,14 @@ mod tests {
         ]);
         table.row(["S4", "dontneed", "+146.9", ""]);
         table
+    }
+
+    #[test]
+    fn a_name_with_a_new_line_stays_in_its_row() {
+        let mut table = Table::new([words("program")]);
+        table.row(["e\u{1b}[31mvil\n\tx"]);
+        let text = table.render(None, false);
+        assert!(text.contains("e\u{fffd}[31mvil\u{fffd}\u{fffd}x"), "{text}");
     }
 
     #[test]
