@@ -243,7 +243,12 @@ impl Chart<'_> {
         let top = if self.title.is_empty() { 14.0 } else { 40.0 };
         // Leave room for the names of the lines, by the greatest average width of their letters.
         let names = self.lines.iter().map(|line| line.name.chars().count());
-        let right = (7.0 * names.max().unwrap_or(0) as f64 + 16.0).clamp(60.0, 400.0);
+        let right = (7.0 * names.max().unwrap_or(0) as f64 + 16.0).clamp(60.0, WIDTH / 2.0);
+        let shown = ((right - 16.0) / 7.0) as usize;
+        let shown = |name: &str| match name.chars().count() > shown {
+            true => name.chars().take(shown - 1).chain(['…']).collect(),
+            false => name.to_owned(),
+        };
         let across = || {
             let points = self.lines.iter().flat_map(|line| &line.points);
             points.map(|point| point.0.log2())
@@ -297,7 +302,7 @@ impl Chart<'_> {
                 circle cx=(round(x(a))) cy=(round(y(b))) r="6" fill="none" stroke-width="2" style="stroke:var(--ink)" {}
             }
             @for (at, line) in spread(self.lines, &y) {
-                text x=(width - right + 8.0) y=(round(at + 4.0)) style=(format!("fill:var({})", line.color)) { (line.name) }
+                text x=(width - right + 8.0) y=(round(at + 4.0)) style=(format!("fill:var({})", line.color)) { (shown(&line.name)) }
             }
         };
         drawing(height, &content)

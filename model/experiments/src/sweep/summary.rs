@@ -126,6 +126,19 @@ pub fn plot(points: &[Point], metric: &str) -> Option<String> {
     if count < 2 {
         return None;
     }
+    let names = |point: &Point| {
+        let mut names = vec![point.machine.clone(), point.policy.clone()];
+        if axis != "CPUs" {
+            names.push(format!("{} CPUs", point.cpus));
+        }
+        let others = point.parameters.iter().filter(|(name, _)| *name != axis);
+        names.extend(others.map(|(name, value)| format!("{name}={value}")));
+        names
+    };
+    // What all lines have in common is part of the title.
+    let (shared, own): (Vec<_>, Vec<_>) = names(first)
+        .into_iter()
+        .partition(|name| points.iter().all(|point| names(point).contains(name)));
     let mut lines: Vec<Line> = Vec::new();
     for point in points {
         let place = match axis {
@@ -138,13 +151,11 @@ pub fn plot(points: &[Point], metric: &str) -> Option<String> {
         if place <= 0.0 || median <= 0.0 {
             continue;
         }
-        let mut name = format!("{} {}", point.machine, point.policy);
-        if axis != "CPUs" {
-            name += &format!(" {} CPUs", point.cpus);
+        let mut name = names(point);
+        if !own.is_empty() {
+            name.retain(|name| !shared.contains(name));
         }
-        for (parameter, value) in point.parameters.iter().filter(|(name, _)| *name != axis) {
-            name += &format!(" {parameter}={value}");
-        }
+        let name = name.join(" ");
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((place, median)),
             None => lines.push(Line {
@@ -161,7 +172,7 @@ pub fn plot(points: &[Point], metric: &str) -> Option<String> {
         line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     let chart = Chart {
-        title: &format!("{metric}, medians of all seeds"),
+        title: &format!("{metric}, medians of all seeds ({})", shared.join(", ")),
         lines: &lines,
         rings: &[],
         right: axis,
@@ -214,7 +225,9 @@ mod tests {
             (Some(2.0), Some(100.0))
         );
         assert_eq!((points[1].median(), points[1].failed), (Some(4.0), 1));
-        assert!(plot(&points, "it").unwrap().contains("<svg"));
+        let drawn = plot(&points, "it").unwrap();
+        assert!(drawn.contains("it, medians of all seeds ("), "{drawn}");
+        assert!(drawn.contains("<svg"));
         assert!(plot(&points[..1], "it").is_none());
     }
 
