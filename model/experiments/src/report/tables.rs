@@ -173,7 +173,9 @@ pub fn mechanisms(plans: &[Experiment], rows: &[Row], results: &Results) -> Mark
         p {
             "Each mechanism alone, and all together, compared with all off, in percent of the figure. Bold: the mechanism of the experiment. "
             "The published kernels had some mechanisms before the change. If the prediction above differs from the bold one, "
-            "the last column names the compared policy. Readers run on fewer CPUs here than above."
+            "the last column names the compared policy. Readers run on fewer CPUs here than above, and on so little memory that a "
+            "TLB holds most of it. So their dTLB misses rise with lazy unmap here: its few flushes drop whole tags, and those of "
+            "the baseline mostly single pages."
         }
         table #mechanisms {
             thead { tr { th { "experiment" } th { "figure" }
