@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use quell_boot::{Arch, end_requested, follow, prepare};
+use quell_boot::{Arch, NAMES, Options, end_requested, follow, prepare};
 use quell_hunt::finding::{Counts, Event};
-use quell_hunt::{Hunt, Skip, Symbols, setup};
+use quell_hunt::{FrameSource, Hunt, Skip, Symbols, setup};
 
 use crate::boot::mistaken;
 use quell_model::output::{document_line, note, say};
@@ -20,7 +20,8 @@ use quell_workloads::files::hint;
 ///
 /// A judge checks each access without help from the kernel. It reports translations that CPUs can still use after the
 /// system call that removed them has returned (C3 of docs/contract.md), page-table pages that they can still walk then
-/// (C6), and translations of another address space (C5).
+/// (C6), and translations of another address space (C5). With --frames, also translations of frames that have a new
+/// owner (C1).
 #[derive(Debug, Args)]
 pub struct HuntArgs {
     /// Hunt in this kernel image; `quell` is the project's own kernel, built on demand
@@ -39,6 +40,11 @@ pub struct HuntArgs {
     /// Read names of the kernel's functions from this file: ELF, or a System.map
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
+    /// Read the functions with which the kernel hands out page frames from this file, or use those of `linux-6.12`: no
+    /// CPU may then use a translation of a frame that is handed out. Needs --symbols, and for Linux the kernel's word
+    /// `nokaslr`. Always on for `quell`
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    frames: Option<String>,
     /// Use this many CPUs, 1 to 64
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: u16,
@@ -114,6 +120,7 @@ impl HuntArgs {
             hold: self.hold,
             lazy_unmap: self.lazy_unmap || own,
             skips: Vec::new(),
+            sources: Vec::new(),
             more: self.qemu.clone(),
         };
         let mut symbols = self.symbols.clone();
@@ -121,6 +128,14 @@ impl HuntArgs {
             if self.initrd.is_some() {
                 return Err(usage("`quell` has its own program: leave out --initrd"));
             }
+            let line = hunt.words.join(" ");
+            Options::parse(&line).map_err(|wrong| {
+                let near = wrong.unknown().map(|name| hint(name, NAMES));
+                usage(format_args!(
+                    "--append: {wrong}{}",
+                    near.unwrap_or_default()
+                ))
+            })?;
             let breaks = hunt.words.iter().any(|word| word.starts_with("break="));
             let images = prepare(Arch::X86_64, None, breaks).map_err(mistaken)?;
             symbols = symbols.or_else(|| Some(images.kernel.clone()));
@@ -131,11 +146,11 @@ impl HuntArgs {
             .flatten()
         {
             if !file.is_file() {
-                return Err(usage(format_args!(
-                    "{}: no such file{}",
-                    file.display(),
-                    near_file(file)
-                )));
+                let why = match file.exists() {
+                    true => "not a regular file".to_owned(),
+                    false => format!("no such file{}", near_file(file)),
+                };
+                return Err(usage(format_args!("{}: {why}", file.display())));
             }
         }
         Ok((hunt, symbols))
@@ -170,16 +185,21 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     let (mut hunt, symbols) = args.hunt(kernel)?;
     let symbols = match symbols {
         Some(file) => Symbols::read(&file).map_err(usage)?,
-        None if args.skip.is_empty() => Symbols::default(),
+        None if args.skip.is_empty() && args.frames.is_none() => Symbols::default(),
         None => {
             return Err(usage(
-                "--skip needs the kernel's functions: give --symbols, too",
+                "--skip and --frames need the kernel's functions: give --symbols, too",
             ));
         }
     };
     for skip in &args.skip {
         let why = |why| usage(format_args!("--skip {skip}: {why}"));
         hunt.skips.push(Skip::read(skip, &symbols).map_err(why)?);
+    }
+    let own = (kernel.as_os_str() == "quell" && !args.plain).then_some("quell");
+    if let Some(frames) = args.frames.as_deref().or(own) {
+        hunt.sources = FrameSource::read(frames, &symbols)
+            .map_err(|why| usage(format_args!("--frames {frames}: {why:#}")))?;
     }
     let command = hunt.command(&setup::find()?)?;
     if args.print_command {
@@ -244,6 +264,9 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     if !args.skip.is_empty() && counts.skipped == 0 {
         bail!("no call was left out: the kernel made none of --skip");
     }
+    if !hunt.sources.is_empty() && counts.handed == 0 {
+        bail!("no frame was handed out: the kernel called no function of --frames");
+    }
     say!("{}", summary(&counts, outcome.seconds));
     Ok(ExitCode::SUCCESS)
 }
@@ -252,7 +275,13 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
 fn summary(counts: &Counts, seconds: f64) -> String {
     format!(
         "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; CPUs held {} times; \
-         {} of {} changes judged; {} stale accesses allowed",
-        counts.hits, counts.guesses, counts.holds, counts.returned, counts.changes, counts.stale
+         {} of {} changes judged, frames handed out {} times; {} stale accesses allowed",
+        counts.hits,
+        counts.guesses,
+        counts.holds,
+        counts.returned,
+        counts.changes,
+        counts.handed,
+        counts.stale
     )
 }

@@ -26,6 +26,9 @@ fn wrong_arguments_are_refused() {
         (&["quell", "--initrd", &here], "leave out --initrd"),
         (&[&here, "--symbols", &here], "contains no functions"),
         (&[&here, "--skip", "f"], "give --symbols"),
+        (&[&here, "--frames", "linux-6.12"], "give --symbols"),
+        (&["quell", "--append", "rum=munmap"], "did you mean `run`?"),
+        (&["/dev/zero"], "/dev/zero: not a regular file"),
     ] {
         let (code, text) = hunt(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {text}");

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag, TlbRules,
 };
-use quell_vm::machine::TABLE_WORDS;
+use quell_vm::machine::{Event, TABLE_WORDS};
 use quell_vm::{Entry, Level, Machine, MemoryMap};
 use quell_zero::{PhysicalMemory, Strategy};
 
@@ -129,6 +129,9 @@ unsafe impl Machine for FaultyMachine {
     }
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
         self.0.copy_frames(from, to, frames);
+    }
+    fn note(&self, event: Event) {
+        self.0.note(event);
     }
     fn now(&self) -> u64 {
         self.0.now()

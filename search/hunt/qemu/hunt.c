@@ -14,6 +14,8 @@
  * Nor may a CPU that runs in user mode still hold that translation, because its next instruction could use it.
  * No CPU, in any mode, may hold an entry that led to a table and leads there no more, because it walks speculatively: C6.
  * Nor may a CPU use a translation of another address space whose tag it has loaded: C5, which needs no call to end.
+ * If the judge knows where the kernel hands out page frames, no CPU may then use a translation of such a frame, whether a
+ * call has ended or not: C1, or C6 for a table.
  * A change by a thread that never enters user mode (kswapd) has ended after THREAD_MOST instructions. A kernel with
  * lazy unmap leaves translations of clean pages behind on purpose (C4): then reads through read-only ones are not judged.
  *
@@ -42,12 +44,22 @@
 #define STACK_REACH (32 * 1024)
 /* Within so many instructions, a thread of the kernel flushes the translations that it takes away. */
 #define THREAD_MOST 100000000
-/* Functions to leave out. */
+/* Functions to leave out, functions that hand out frames, and their calls on a CPU that have not returned. */
 #define SKIPS_MOST 8
+#define SOURCES_MOST 8
+#define CALLS_MOST 16
 /* Changes of stacks that have not returned yet; older ones are forgotten. */
 #define PENDING_MOST 8192
 /* The exit code after a finding. */
 #define FOUND 57
+
+/* The kernel hands out a frame that a CPU still has a translation of. */
+typedef struct Reuse {
+    int refs, cpu;
+    uint64_t pc, at;
+    uint64_t stack[STACK_WORDS];
+    int words;
+} Reuse;
 
 /* A change of a table entry that takes rights away, from the first store to the judge's last use. */
 typedef struct Change {
@@ -77,6 +89,22 @@ typedef struct Skip {
     uint64_t function, caller, caller_end;
 } Skip;
 
+/*
+ * A function that hands out frames. A register has `base` plus `bytes` for each frame of memory; another one, at the
+ * function's first instruction, how many there are, or its logarithm. 0 is no frame.
+ */
+typedef struct Source {
+    uint64_t function, base, bytes;
+    unsigned frame, number;
+    bool returns, logarithm;
+} Source;
+
+/* A call of such a function, which has not returned. */
+typedef struct Call {
+    const Source *source;
+    uint64_t rsp, number;
+} Call;
+
 /* A kept translation, or the result of a walk. Levels count from 1, the leaf's table. */
 typedef struct Kept {
     vaddr va;
@@ -93,6 +121,7 @@ typedef struct Kept {
     uint64_t value[LEVELS + 1];
     uint64_t made;
     Change *change;
+    Reuse *reuse;
 } Kept;
 
 typedef struct Table {
@@ -116,6 +145,10 @@ typedef struct Hoard {
     GHashTable *global;
     /* The next load of CR3 keeps the translations of the tag that it loads. */
     bool keeps;
+    /* A translation was marked since user mode was entered: the CPU must drop it before. */
+    bool marked;
+    Call calls[CALLS_MOST];
+    unsigned next_call;
 } Hoard;
 
 static struct {
@@ -129,9 +162,12 @@ static struct {
     GHashTable *tables;
     GPtrArray *pending;
     GHashTable *newest; /* slot -> the newest pending change of it */
-    unsigned found, skips;
+    unsigned found, skips, sources;
     Skip skip[SKIPS_MOST];
-    uint64_t skipped;
+    Source source[SOURCES_MOST];
+    GHashTable *returns; /* where calls of sources return to */
+    GHashTable *frames; /* frame and level, see `key_of` -> how many kept translations lead there */
+    uint64_t skipped, handed, reused;
     uint64_t walks, hits, guesses, stale, changes, returned, reloads, holds;
 } hunt;
 
@@ -165,10 +201,53 @@ static void change_unref(Change *change)
     }
 }
 
+static int shift_of(int level)
+{
+    return 12 + 9 * (level - 1);
+}
+
+static void *key_of(vaddr va, int level)
+{
+    return (void *)(uintptr_t)((va >> shift_of(level)) << 3 | level);
+}
+
+/*
+ * Counts a translation among those of its frame, or no more. Only those that user mode may use, and those of its tables:
+ * the kernel's own mapping of memory leads to each frame at all times.
+ */
+static void count_frame(const Kept *kept, int by)
+{
+    void *key = kept->to_table ? key_of(kept->value[kept->leaf] & PG_ADDRESS_MASK, 1) : key_of(kept->pa, kept->leaf);
+
+    if (hunt.sources && (kept->to_table ? kept->va >> 63 == 0 : kept->user)) {
+        intptr_t count = (intptr_t)g_hash_table_lookup(hunt.frames, key) + by;
+
+        if (count == 0) {
+            g_hash_table_remove(hunt.frames, key);
+        } else {
+            g_hash_table_replace(hunt.frames, key, (void *)count);
+        }
+    }
+}
+
+static void reuse_unref(Reuse *reuse)
+{
+    if (--reuse->refs == 0) {
+        g_free(reuse);
+    }
+}
+
 static void kept_free(void *of)
 {
-    change_unref(((Kept *)of)->change);
-    g_free(of);
+    Kept *kept = of;
+
+    change_unref(kept->change);
+    if (kept->reuse) {
+        reuse_unref(kept->reuse);
+    } else {
+        count_frame(kept, -1);
+    }
+    g_free(kept);
 }
 
 static void print_end(void)
@@ -176,9 +255,10 @@ static void print_end(void)
     fprintf(stderr,
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
             ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
-            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 "}\n",
+            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"handed\":%" PRIu64 ",\"reused\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
-            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped, hunt.holds);
+            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped, hunt.holds,
+            hunt.handed, hunt.reused);
 }
 
 /* Reads QUELL_SKIP: "function caller caller_end", three hexadecimal addresses each, separated by commas. */
@@ -194,6 +274,32 @@ static void read_skips(void)
             exit(2);
         }
     }
+}
+
+/*
+ * Reads QUELL_FRAMES: "function base bytes frame number returns logarithm", three hexadecimal numbers, two registers and
+ * twice 0 or 1 for each function, separated by commas.
+ */
+static void read_sources(void)
+{
+    const char *text = getenv("QUELL_FRAMES");
+    Source *source = hunt.source;
+
+    for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL, source++) {
+        unsigned returns, logarithm;
+
+        if (hunt.sources++ == SOURCES_MOST
+            || sscanf(text, "%" SCNx64 " %" SCNx64 " %" SCNx64 " %u %u %u %u", &source->function, &source->base,
+                      &source->bytes, &source->frame, &source->number, &returns, &logarithm) != 7
+            || source->bytes == 0 || source->frame > 15 || source->number > 15) {
+            fprintf(stderr, "quell-hunt: QUELL_FRAMES: expected seven numbers each, of at most %d functions\n", SOURCES_MOST);
+            exit(2);
+        }
+        source->returns = returns;
+        source->logarithm = logarithm;
+    }
+    hunt.returns = g_hash_table_new(NULL, NULL);
+    hunt.frames = g_hash_table_new(NULL, NULL);
 }
 
 /* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap hold", five numbers. */
@@ -226,6 +332,7 @@ static bool enabled(void)
     }
     hunt.turns = draw(&hunt.random);
     read_skips();
+    read_sources();
     hunt.tables = g_hash_table_new_full(NULL, NULL, NULL, g_free);
     hunt.newest = g_hash_table_new(NULL, NULL);
     hunt.pending = g_ptr_array_new();
@@ -257,16 +364,6 @@ static void *ram_at(hwaddr pa, ram_addr_t *ram)
 static bool covered(CPUX86State *env)
 {
     return (env->cr[0] & CR0_PG_MASK) && (env->hflags & HF_LMA_MASK) && !(env->hflags & HF_GUEST_MASK);
-}
-
-static int shift_of(int level)
-{
-    return 12 + 9 * (level - 1);
-}
-
-static void *key_of(vaddr va, int level)
-{
-    return (void *)(uintptr_t)((va >> shift_of(level)) << 3 | level);
 }
 
 /* Returns the address space's root. With page-table isolation, that of user mode follows that of the kernel. */
@@ -417,9 +514,12 @@ static Kept *copy_of(const Kept *made)
 
 static void keep(CPUState *cs, const Kept *made)
 {
+    Kept *kept = copy_of(made);
+
     drop(cs, made->va);
+    count_frame(kept, 1);
     g_hash_table_replace(made->global ? hunt.hoard[cs->cpu_index].global : loaded(cs)->pages,
-                         key_of(made->va, made->leaf), copy_of(made));
+                         key_of(made->va, made->leaf), kept);
 }
 
 /* Keeps the entry of one level, through which a walk reached a table, unless one is kept already. */
@@ -438,6 +538,7 @@ static void keep_to_table(CPUState *cs, const Kept *made, int level)
     kept->to_table = true;
     /* These have a PCID, even above a global page. */
     kept->global = false;
+    count_frame(kept, 1);
     g_hash_table_insert(to_tables, key, kept);
 }
 
@@ -713,7 +814,7 @@ static void print_words(const char *name, const uint64_t *words, int count)
     fputc(']', stderr);
 }
 
-/* Reports a finding. Without a change, the translation is that of another address space. */
+/* Reports a finding. Without a change or a reuse, the translation is that of another address space. */
 static void report(CPUState *cs, const char *access, const char *mode, vaddr addr, uint64_t pc, const Kept *kept)
 {
     CPUX86State *env = cs->env_ptr;
@@ -726,7 +827,7 @@ static void report(CPUState *cs, const char *access, const char *mode, vaddr add
             "quell: {\"event\":\"finding\",\"clause\":\"%s\",\"access\":\"%s\",\"mode\":\"%s\",\"cpu\":%d,"
             "\"address\":%" PRIu64 ",\"pc\":%" PRIu64 ",\"then\":%" PRIu64 ",\"now\":%" PRIu64 ",\"level\":%d,"
             "\"tag\":%u,\"made\":%" PRIu64 ",\"global\":%s,\"speculative\":%s,\"at\":%" PRIu64,
-            !change ? "C5" : kept->to_table ? "C6" : "C3", access, mode, cs->cpu_index, (uint64_t)addr, pc,
+            kept->to_table ? "C6" : kept->reuse ? "C1" : change ? "C3" : "C5", access, mode, cs->cpu_index, (uint64_t)addr, pc,
             kept->value[kept->leaf], tables.value[translated && !kept->to_table ? tables.leaf : kept->leaf], kept->leaf,
             kept->tag, kept->made, kept->global ? "true" : "false", kept->speculative ? "true" : "false", now());
     if (change) {
@@ -735,6 +836,12 @@ static void report(CPUState *cs, const char *access, const char *mode, vaddr add
                 ",\"returned\":%" PRIu64,
                 change->cpu, change->level, change->old, change->pc, change->at, change->returned);
         print_words("stack", change->stack, change->words);
+        fputc('}', stderr);
+    }
+    if (kept->reuse) {
+        fprintf(stderr, ",\"reused\":{\"cpu\":%d,\"pc\":%" PRIu64 ",\"at\":%" PRIu64, kept->reuse->cpu, kept->reuse->pc,
+                kept->reuse->at);
+        print_words("stack", kept->reuse->stack, kept->reuse->words);
         fputc('}', stderr);
     }
     print_words("stack", stack, copy_stack(env, stack));
@@ -761,6 +868,12 @@ static bool is_contradicted(CPUX86State *env, const Kept *kept)
         || !tables.user || (kept->write && !tables.write) || (!kept->nx && tables.nx);
 }
 
+/* Returns whether a kernel with lazy unmap leaves this translation behind on purpose. */
+static bool is_lawful(const Kept *kept, bool stores)
+{
+    return hunt.lazy_unmap && !kept->write && !stores && !kept->reuse;
+}
+
 /* Reports a translation whose removal is over, if the CPU could use it without another instruction of the kernel. */
 static void judge_held(CPUState *cs, const Kept *kept)
 {
@@ -771,13 +884,23 @@ static void judge_held(CPUState *cs, const Kept *kept)
         return;
     }
     if (kept->to_table) {
-        const Change *change = kept->change;
+        int level = kept->change ? kept->change->level : kept->leaf;
 
-        if (leads_elsewhere(kept->value[change->level], ldq_le_p(qemu_map_ram_ptr(NULL, change->slot)))) {
+        if (leads_elsewhere(kept->value[level], ldq_le_p(qemu_map_ram_ptr(NULL, kept->slot[level])))) {
             report(cs, "any", in_user ? "user" : "kernel", kept->va, env->eip, kept);
         }
-    } else if (in_user && kept->user && !(hunt.lazy_unmap && !kept->write) && is_contradicted(env, kept)) {
+    } else if (in_user && kept->user && !is_lawful(kept, false) && is_contradicted(env, kept)) {
         report(cs, "any", "user", kept->va, env->eip, kept);
+    }
+}
+
+/* The next access through a translation must come to the judge. */
+static void forget_in_tcg(CPUState *cs, const Kept *kept)
+{
+    if (kept->leaf == 1) {
+        tlb_flush_page(cs, kept->va);
+    } else {
+        tlb_flush(cs);
     }
 }
 
@@ -794,25 +917,22 @@ static void mark(Kept *kept, void *with)
     }
     kept->change = change;
     change->refs++;
+    hunt.hoard[marking->cs->cpu_index].marked = true;
     judge_held(marking->cs, kept);
-    /* The next access must come to the judge. */
-    if (kept->leaf == 1) {
-        tlb_flush_page(marking->cs, kept->va);
-    } else {
-        tlb_flush(marking->cs);
-    }
+    forget_in_tcg(marking->cs, kept);
 }
 
-/* Judges the translations of a tag that was loaded without a flush, when user mode is entered. */
-static void judge_reloaded(CPUState *cs)
+/* Judges the translations of a tag that was loaded without a flush, and marked ones, when user mode is entered. */
+static void judge_loaded(CPUState *cs)
 {
     Tag *tag = loaded(cs);
     GHashTable *const tables[] = { tag->pages, tag->to_tables };
+    bool *marked = &hunt.hoard[cs->cpu_index].marked;
 
-    if (!tag->reloaded) {
+    if (!tag->reloaded && !*marked) {
         return;
     }
-    tag->reloaded = false;
+    tag->reloaded = *marked = false;
     for (int i = 0; i < 2; i++) {
         GHashTableIter iter;
         void *of;
@@ -821,7 +941,7 @@ static void judge_reloaded(CPUState *cs)
         while (g_hash_table_iter_next(&iter, NULL, &of)) {
             Kept *kept = of;
 
-            if (kept->change) {
+            if (kept->change || kept->reuse) {
                 judge_held(cs, kept);
             } else if (kept->root != root_of(cs->env_ptr) && kept->user && !kept->to_table
                        && is_contradicted(cs->env_ptr, kept)) {
@@ -879,15 +999,18 @@ void hunt_user(CPUState *cs)
     if (!enabled() || (env->hflags & HF_CPL_MASK) != 3 || !covered(env)) {
         return;
     }
-    judge_reloaded(cs);
+    judge_loaded(cs);
     root = root_of(env);
     for (unsigned i = 0; i < hunt.pending->len; i++) {
         Change *change = hunt.pending->pdata[i];
         CPUState *other;
         Marking marking = { .change = change };
+        Change *newest = g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)change->slot);
         bool ended;
 
-        if (change->by_thread) {
+        if (change->returned) {
+            ended = true;
+        } else if (change->by_thread) {
             ended = now() - change->at > THREAD_MOST;
         } else if (change->root != root) {
             /* Forked processes have the same addresses on their stacks. */
@@ -898,16 +1021,19 @@ void hunt_user(CPUState *cs)
             ended = is_left(cs, change);
             *(ended ? &yes : &no) = change->rsp;
         }
-        if (!ended) {
+        if (ended && !change->returned) {
+            change->returned = now();
+            hunt.returned++;
+        }
+        /* A later call that has not ended may have taken away more, and not flushed yet. */
+        if (!ended || (newest && newest != change)) {
             hunt.pending->pdata[left++] = change;
             continue;
         }
-        if (g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)change->slot) == change) {
+        if (newest) {
             g_hash_table_remove(hunt.newest, (void *)(uintptr_t)change->slot);
         }
         marking.new = ldq_le_p(qemu_map_ram_ptr(NULL, change->slot));
-        change->returned = now();
-        hunt.returned++;
         if (loses(change->old, marking.new)) {
             CPU_FOREACH(other) {
                 marking.cs = other;
@@ -955,12 +1081,17 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
     if (!translated || tables.pa + (addr & MAKE_64BIT_MASK(0, shift_of(tables.leaf))) != (kept->pa | (addr & page))
         || !(rights(env, &tables, mmu_idx, true) >> access & 1)) {
         hunt.stale++;
-        if (!probe && (kept->change ? !(hunt.lazy_unmap && !kept->write && access != MMU_DATA_STORE)
-                                    : !kept->global && kept->root != root_of(env))) {
+        if (!probe && (kept->change || kept->reuse ? !is_lawful(kept, access == MMU_DATA_STORE)
+                                                   : !kept->global && kept->root != root_of(env))) {
             report(cs, names[access], is_mmu_index_user(mmu_idx) ? "user" : "kernel", addr,
                    access == MMU_INST_FETCH ? addr : guest_pc(cs, ra), kept);
             change_unref(kept->change);
             kept->change = NULL;
+            if (kept->reuse) {
+                reuse_unref(kept->reuse);
+                kept->reuse = NULL;
+                count_frame(kept, 1);
+            }
             kept->root = root_of(env);
         }
     }
@@ -1115,24 +1246,163 @@ int64_t hunt_turn(CPUState *cs, int64_t most)
     return most < 2 ? most : MIN(most, 1 + draw(&hunt.turns) % (1ull << (6 + draw(&hunt.turns) % 12)));
 }
 
-bool hunt_skips(vaddr pc)
+/* Returns the change of a translation's entry whose call has not ended. */
+static Change *pending_of(const Kept *kept)
 {
-    bool skips = false;
+    for (int level = kept->leaf; level <= LEVELS && kept->value[level]; level++) {
+        Change *change = g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)kept->slot[level]);
 
-    if (enabled()) {
-        for (unsigned i = 0; i < hunt.skips; i++) {
-            skips |= hunt.skip[i].function == pc;
+        if (change) {
+            change->refs++;
+            return change;
         }
     }
-    return skips;
+    return NULL;
 }
 
-/* At the first instruction of a function: returns to its caller, if this call is to be left out. */
-void helper_hunt_skip(CPUX86State *env)
+/* Marks the translations in a table of a CPU's hoard that lead to frames, and judges them. */
+static void reuse_in(CPUState *cs, GHashTable *table, hwaddr from, hwaddr to, Reuse *reuse)
+{
+    GHashTableIter iter;
+    void *of;
+
+    g_hash_table_iter_init(&iter, table);
+    while (g_hash_table_iter_next(&iter, NULL, &of)) {
+        Kept *kept = of;
+        hwaddr begin = kept->to_table ? kept->value[kept->leaf] & PG_ADDRESS_MASK : kept->pa;
+        hwaddr end = begin + (1ull << (kept->to_table ? TARGET_PAGE_BITS : shift_of(kept->leaf)));
+
+        if (kept->reuse || !(kept->to_table ? kept->va >> 63 == 0 : kept->user) || end <= from || begin >= to) {
+            continue;
+        }
+        count_frame(kept, -1);
+        kept->reuse = reuse;
+        reuse->refs++;
+        hunt.reused++;
+        if (!kept->change) {
+            kept->change = pending_of(kept);
+        }
+        hunt.hoard[cs->cpu_index].marked = true;
+        judge_held(cs, kept);
+        forget_in_tcg(cs, kept);
+    }
+}
+
+static bool is_kept(hwaddr from, hwaddr to)
+{
+    for (hwaddr frame = from; frame < to; frame += TARGET_PAGE_SIZE) {
+        for (int level = 1; level <= 3; level++) {
+            if (g_hash_table_contains(hunt.frames, key_of(frame, level))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The kernel hands out frames. */
+static void hand_out(CPUState *cs, const Source *source, uint64_t value, uint64_t number)
+{
+    CPUX86State *env = cs->env_ptr;
+    hwaddr from = (value - source->base) / source->bytes << TARGET_PAGE_BITS;
+    hwaddr to = from + (source->logarithm ? 1ull << MIN(number, 18) : MIN(number, 1 << 18)) * TARGET_PAGE_SIZE;
+    CPUState *other;
+    Reuse *reuse;
+
+    if (!value || value < source->base) {
+        return;
+    }
+    hunt.handed++;
+    if (!is_kept(from, to)) {
+        return;
+    }
+    reuse = g_new0(Reuse, 1);
+    reuse->refs = 1;
+    reuse->cpu = cs->cpu_index;
+    reuse->pc = source->function;
+    reuse->at = now();
+    reuse->words = copy_stack(env, reuse->stack);
+    CPU_FOREACH(other) {
+        Hoard *hoard = &hunt.hoard[other->cpu_index];
+
+        reuse_in(other, hoard->global, from, to, reuse);
+        for (unsigned i = 0; i < hoard->tags->len; i++) {
+            Tag *tag = hoard->tags->pdata[i];
+
+            reuse_in(other, tag->pages, from, to, reuse);
+            reuse_in(other, tag->to_tables, from, to, reuse);
+        }
+    }
+    reuse_unref(reuse);
+}
+
+bool hunt_notes(vaddr pc)
+{
+    if (!enabled()) {
+        return false;
+    }
+    for (unsigned i = 0; i < hunt.skips; i++) {
+        if (hunt.skip[i].function == pc) {
+            return true;
+        }
+    }
+    for (unsigned i = 0; i < hunt.sources; i++) {
+        if (hunt.source[i].function == pc) {
+            return true;
+        }
+    }
+    return g_hash_table_contains(hunt.returns, (void *)(uintptr_t)pc);
+}
+
+/* A function that hands out frames was called. */
+static void begin_call(CPUState *cs, const Source *source)
+{
+    CPUX86State *env = cs->env_ptr;
+    Hoard *hoard = &hunt.hoard[cs->cpu_index];
+    uint64_t number = env->regs[source->number], back;
+
+    if (!source->returns) {
+        hand_out(cs, source, env->regs[source->frame], number);
+        return;
+    }
+    hoard->calls[hoard->next_call++ % CALLS_MOST] = (Call){ source, env->regs[R_ESP], number };
+    back = peek(env, env->regs[R_ESP]);
+    if (g_hash_table_add(hunt.returns, (void *)(uintptr_t)back)) {
+        /* This block was translated when nothing was to be noted at its begin. */
+        tb_flush(cs);
+    }
+}
+
+/* A call may have returned here. */
+static void end_call(CPUState *cs)
+{
+    CPUX86State *env = cs->env_ptr;
+    Hoard *hoard = &hunt.hoard[cs->cpu_index];
+
+    for (int i = 0; i < CALLS_MOST; i++) {
+        Call *call = &hoard->calls[i];
+
+        if (call->source && call->rsp + 8 == env->regs[R_ESP]) {
+            hand_out(cs, call->source, env->regs[call->source->frame], call->number);
+            call->source = NULL;
+        }
+    }
+}
+
+/* At the first instruction of a function, or where one returns to. Leaves the function if this call is to be left out. */
+void helper_hunt_note(CPUX86State *env)
 {
     CPUState *cs = env_cpu(env);
     uint64_t pc = guest_pc(cs, GETPC());
 
+    if (g_hash_table_contains(hunt.returns, (void *)(uintptr_t)pc)) {
+        end_call(cs);
+    }
+    for (unsigned i = 0; i < hunt.sources; i++) {
+        if (hunt.source[i].function == pc) {
+            begin_call(cs, &hunt.source[i]);
+        }
+    }
     for (unsigned i = 0; i < hunt.skips; i++) {
         const Skip *skip = &hunt.skip[i];
 

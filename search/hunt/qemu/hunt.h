@@ -35,8 +35,11 @@ bool hunt_watches(ram_addr_t ram);
 /* A store to a watched page is about to happen. */
 void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra);
 
-/* Returns whether calls of the function that begins here may be left out: then `helper_hunt_skip` runs at its begin. */
-bool hunt_skips(vaddr pc);
+/*
+ * Returns whether a function begins here whose calls may be left out or hand out frames, or whether such a call returns
+ * to here: then `helper_hunt_note` runs first.
+ */
+bool hunt_notes(vaddr pc);
 
 /* The CPU takes an interrupt. It may be held from its next instruction on. */
 void hunt_may_hold(CPUState *cs);

@@ -39,10 +39,15 @@ pub struct Counts {
     pub skipped: u64,
     /// The times that a CPU was held.
     pub holds: u64,
+    /// The times that the kernel handed out frames, if the hunt knows where.
+    pub handed: u64,
+    /// Kept translations of frames that were handed out. They are lawful as long as no CPU can use them, for example
+    /// under a PCID that will be flushed before it is loaded.
+    pub reused: u64,
 }
 
-/// A CPU used, or could use, a translation that the kernel had removed (C3), a table that it had removed (C6), or a
-/// translation of another address space (C5). Times are instructions of all CPUs.
+/// A CPU used, or could use, a translation of a frame with a new owner (C1), one that the kernel had removed (C3), a
+/// table that it had removed (C6), or a translation of another address space (C5). Times are instructions of all CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Finding {
     /// The clause of the contract.
@@ -73,8 +78,11 @@ pub struct Finding {
     pub speculative: bool,
     /// When it was used.
     pub at: u64,
-    /// The change that forbade the access; `None` if the translation is that of another address space.
+    /// The change that forbade the access. `None` if the translation is that of another address space, or if the change
+    /// isn't known any more.
     pub changed: Option<Change>,
+    /// The moment at which the kernel handed out the frame again, if it did.
+    pub reused: Option<FrameReuse>,
     /// Words on the stack of the CPU that accessed.
     pub stack: Vec<u64>,
 }
@@ -92,9 +100,22 @@ pub struct Change {
     pub pc: u64,
     /// When it stored.
     pub at: u64,
-    /// When its call returned to user mode.
+    /// When its call returned to user mode; 0 if it hasn't.
     pub returned: u64,
     /// Words on the stack when it stored.
+    pub stack: Vec<u64>,
+}
+
+/// A frame that got a new owner while a CPU had a translation of it.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct FrameReuse {
+    /// The CPU that handed it out.
+    pub cpu: u32,
+    /// The kernel's function that hands out frames.
+    pub pc: u64,
+    /// When it did.
+    pub at: u64,
+    /// Words on the stack then.
     pub stack: Vec<u64>,
 }
 
@@ -127,10 +148,12 @@ impl Finding {
             "any" => format!("{} mode may access", self.mode),
             made => format!("{} {made} at", self.mode),
         };
-        let through = match (&self.changed, self.clause.as_str()) {
-            (None, _) => "a translation of another address space",
-            (Some(_), "C6") => "a page-table page that was removed",
-            (Some(_), _) => "a translation that was removed",
+        let through = match (&self.reused, &self.changed, self.clause.as_str()) {
+            (Some(_), _, "C6") => "a page-table page that has a new owner",
+            (Some(_), _, _) => "a translation of a frame that has a new owner",
+            (None, None, _) => "a translation of another address space",
+            (None, Some(_), "C6") => "a page-table page that was removed",
+            (None, Some(_), _) => "a translation that was removed",
         };
         let unasked = match self.speculative {
             true => " (filled speculatively)",
@@ -141,14 +164,25 @@ impl Finding {
             self.clause, self.cpu, self.address
         );
         let since = |time| self.at.saturating_sub(time);
-        let _ = match &self.changed {
-            Some(Change { at, returned, .. }) => writeln!(
+        let _ = match (&self.changed, &self.reused) {
+            (
+                Some(Change {
+                    at, returned: 0, ..
+                }),
+                _,
+            ) => writeln!(
+                text,
+                "  stale for {} instructions, while the call that removed it went on",
+                since(*at)
+            ),
+            (Some(Change { at, returned, .. }), _) => writeln!(
                 text,
                 "  stale for {} instructions, of which {} after the call that removed it had returned",
                 since(*at),
                 since(*returned)
             ),
-            None => writeln!(
+            (None, Some(_)) => writeln!(text, "  kept for {} instructions", since(self.made)),
+            (None, None) => writeln!(
                 text,
                 "  kept for {} instructions under PCID {}, which was loaded without a flush",
                 since(self.made),
@@ -159,6 +193,15 @@ impl Finding {
         let _ = writeln!(text, "  entry now   {}", entry(self.now));
         if let Some(Change { cpu, pc, stack, .. }) = &self.changed {
             let _ = writeln!(text, "  changed by CPU {cpu} at {}", symbols.show(*pc));
+            callers(&mut text, symbols, stack);
+        }
+        if let Some(FrameReuse { cpu, pc, at, stack }) = &self.reused {
+            let before = since(*at);
+            let by = symbols.show(*pc);
+            let _ = writeln!(
+                text,
+                "  handed out again by CPU {cpu}, {before} instructions before, by {by}"
+            );
             callers(&mut text, symbols, stack);
         }
         let _ = writeln!(
@@ -214,6 +257,28 @@ mod tests {
             "now   0x0: absent",
             "changed by CPU 1 at 0xffffffff80000000",
             "held by CPU 2 at 0x2000",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_report_tells_that_a_frame_was_reused() {
+        let reused = r#""reused":{"cpu":3,"pc":12288,"at":700,"stack":[]},"#;
+        let text = shown("C1", reused);
+        for part in [
+            "C1: CPU 2: user store at 0x1000 through a translation of a frame that has a new owner",
+            "kept for 850 instructions\n",
+            "handed out again by CPU 3, 200 instructions before, by 0x3000",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let going_on = CHANGED.replace("\"returned\":600", "\"returned\":0");
+        let text = shown("C6", &(going_on + reused));
+        for part in [
+            "through a page-table page that has a new owner",
+            "stale for 800 instructions, while the call that removed it went on",
+            "changed by CPU 1",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -5,9 +5,11 @@
 //! [`setup`] builds it. [`Hunt::command`] is its command line; [`finding`] reads the judge's reports and adds symbols.
 
 pub mod finding;
+mod frames;
 pub mod setup;
 mod symbols;
 
+pub use frames::FrameSource;
 pub use symbols::Symbols;
 
 use quell_boot::qemu::{Accelerator, Command, Machine};
@@ -41,6 +43,8 @@ pub struct Hunt {
     pub hold: u32,
     /// Calls to leave out: mistakes that the hunt should find.
     pub skips: Vec<Skip>,
+    /// The kernel's functions that hand out frames. With them, reuse (C1) is judged, too.
+    pub sources: Vec<FrameSource>,
     /// More arguments for QEMU.
     pub more: Vec<String>,
 }
@@ -111,10 +115,13 @@ impl Hunt {
                 let Range { start, end } = skip.caller;
                 format!("{:x} {start:x} {end:x}", skip.function)
             };
-            let skips: Vec<_> = self.skips.iter().map(skip).collect();
-            let skips =
-                (!skips.is_empty()).then(|| format!("QUELL_SKIP={}", skips.join(",")).into());
-            let before = [setting.into()].into_iter().chain(skips);
+            let list = |name: &str, all: Vec<String>| {
+                (!all.is_empty()).then(|| format!("{name}={}", all.join(",")).into())
+            };
+            let skips = list("QUELL_SKIP", self.skips.iter().map(skip).collect());
+            let sources = self.sources.iter().map(FrameSource::setting);
+            let sources = list("QUELL_FRAMES", sources.collect());
+            let before = [setting.into()].into_iter().chain(skips).chain(sources);
             let before = before.chain([command.program.into_os_string()]);
             command.arguments.splice(0..0, before);
             command.program = "env".into();
@@ -144,6 +151,7 @@ mod tests {
                 function: 0x10,
                 caller: 0x20..0x30,
             }],
+            sources: Vec::new(),
             more: vec!["-s".into()],
         };
         let shown = hunt.command(Path::new("emulator")).unwrap().shown();

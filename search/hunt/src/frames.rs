@@ -1,0 +1,210 @@
+//! Functions of a kernel that hand out page frames, from a small file for its version.
+//!
+//! With them, the judge knows the moment at which a frame gets a new owner.
+
+use crate::Symbols;
+use anyhow::{Context, bail};
+use quell_workloads::files::hint;
+use serde::Deserialize;
+use std::path::Path;
+
+/// Kernels whose files are built in.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("linux-6.12", include_str!("../kernels/linux-6.12.toml")),
+    ("quell", include_str!("../kernels/quell.toml")),
+];
+
+/// The registers of x86-64, in the order of their numbers.
+const REGISTERS: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FramesFile {
+    frames: Vec<Entry>,
+}
+
+/// One function of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    function: String,
+    /// Whether `frame` is read when the function returns, not at its first instruction.
+    #[serde(default)]
+    returns: bool,
+    frame: String,
+    /// The registers that have the number of frames, or its logarithm, at the first instruction.
+    count: Option<String>,
+    order: Option<String>,
+    /// The value of the first frame of memory, and the distance to the next one's.
+    base: Option<String>,
+    #[serde(default = "page_bytes")]
+    bytes: u64,
+}
+
+fn page_bytes() -> u64 {
+    4096
+}
+
+/// A function that hands out frames, as the emulated machine reads it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FrameSource {
+    function: u64,
+    base: u64,
+    bytes: u64,
+    frame: usize,
+    number: usize,
+    returns: bool,
+    logarithm: bool,
+}
+
+impl FrameSource {
+    /// Reads the functions of a kernel: a built-in one, by its name, or those of a file.
+    ///
+    /// # Errors
+    /// If there is no such file, it has a mistake, or the kernel doesn't have one of its functions.
+    pub fn read(name: &str, symbols: &Symbols) -> anyhow::Result<Vec<FrameSource>> {
+        let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let text = match built_in {
+            Some((_, text)) => (*text).to_owned(),
+            None if Path::new(name).is_file() => std::fs::read_to_string(name)?,
+            None => bail!(
+                "no such file or kernel{}",
+                hint(name, BUILT_IN.map(|(known, _)| known))
+            ),
+        };
+        let file: FramesFile = toml::from_str(&text)?;
+        if file.frames.is_empty() {
+            bail!("it names no function");
+        }
+        let sources = file.frames.iter().map(|entry| {
+            entry
+                .source(symbols)
+                .with_context(|| format!("frames of {}", entry.function))
+        });
+        sources.collect()
+    }
+
+    /// Returns its part of the machine's setting.
+    pub(crate) fn setting(&self) -> String {
+        let FrameSource {
+            function,
+            base,
+            bytes,
+            frame,
+            number,
+            ..
+        } = self;
+        let (returns, logarithm) = (u8::from(self.returns), u8::from(self.logarithm));
+        format!("{function:x} {base:x} {bytes:x} {frame} {number} {returns} {logarithm}")
+    }
+}
+
+impl Entry {
+    fn source(&self, symbols: &Symbols) -> anyhow::Result<FrameSource> {
+        let register = |name: &String| {
+            let number = REGISTERS.iter().position(|known| known == name);
+            number.with_context(|| format!("`{name}` is no register: expected rax to r15"))
+        };
+        let (number, logarithm) = match (&self.count, &self.order) {
+            (Some(count), None) => (register(count)?, false),
+            (None, Some(order)) => (register(order)?, true),
+            (Some(_), Some(_)) | (None, None) => bail!("expected `count` or `order`"),
+        };
+        let base = match &self.base {
+            Some(text) => {
+                let digits = text.strip_prefix("0x").unwrap_or_default();
+                u64::from_str_radix(digits, 16)
+                    .with_context(|| format!("base: `{text}`: expected 0x and digits"))?
+            }
+            None => 0,
+        };
+        if self.bytes == 0 {
+            bail!("bytes: expected more than 0");
+        }
+        Ok(FrameSource {
+            function: symbols
+                .range(&self.function)
+                .map_err(anyhow::Error::msg)?
+                .start,
+            base,
+            bytes: self.bytes,
+            frame: register(&self.frame)?,
+            number,
+            returns: self.returns,
+            logarithm,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbols(text: &str) -> Symbols {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Symbols::read(file.path()).unwrap()
+    }
+
+    #[test]
+    fn a_built_in_file_becomes_the_machines_setting() {
+        let kernel = symbols(
+            "1000 t frames_handed_out\n2000 t get_page_from_freelist\n3000 t __rmqueue_pcplist\n",
+        );
+        let setting = |name: &str| {
+            let sources = FrameSource::read(name, &kernel).unwrap();
+            sources.iter().map(FrameSource::setting).collect::<Vec<_>>()
+        };
+        assert_eq!(setting("quell"), ["1000 0 1000 7 6 0 0"]);
+        let linux = [
+            "2000 ffffea0000000000 40 0 6 1 1",
+            "3000 ffffea0000000000 40 0 6 1 1",
+        ];
+        assert_eq!(setting("linux-6.12"), linux);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let kernel = symbols("1000 t f\n2000 t g\n");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let wrong = |text: &str| {
+            std::fs::write(path, text).unwrap();
+            format!("{:#}", FrameSource::read(path, &kernel).unwrap_err())
+        };
+        for (text, why) in [
+            ("frames = []", "it names no function"),
+            (
+                "[[frames]]\nfunction = 'f'\nframe = 'rdi'",
+                "frames of f: expected `count` or `order`",
+            ),
+            (
+                "[[frames]]\nfunction = 'f'\nframe = 'edi'\ncount = 'rsi'",
+                "`edi` is no register",
+            ),
+            (
+                "[[frames]]\nfunction = 'h'\nframe = 'rdi'\ncount = 'rsi'",
+                "no function is called h",
+            ),
+            (
+                "[[frames]]\nfunction = 'f'\nframe = 'rdi'\norder = 'rsi'\nbase = '12'",
+                "base: `12`",
+            ),
+            (
+                "[[frames]]\nfunction = 'f'\nframe = 'rdi'\norder = 'rsi'\nbytes = 0",
+                "more than 0",
+            ),
+            ("[[frames]]\nfunctions = 'f'", "functions"),
+        ] {
+            let said = wrong(text);
+            assert!(said.contains(why), "{said}");
+        }
+        let said = FrameSource::read("linux-6.13", &kernel)
+            .unwrap_err()
+            .to_string();
+        assert!(said.contains("did you mean `linux-6.12`?"), "{said}");
+    }
+}
