@@ -412,7 +412,8 @@ fn completions_know_every_subcommand_and_name() {
     for shell in ["bash", "zsh"] {
         quell(&["completions", shell])
             .assert()
-            .stdout(contains("dontneed").and(contains("unmap-access")));
+            .stdout(contains("dontneed").and(contains("unmap-access")))
+            .stdout(contains("process-madvise"));
     }
     quell(&["run", "--help"])
         .assert()

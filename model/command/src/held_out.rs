@@ -12,7 +12,7 @@ use quell_experiments::numbers::{Skill, Verdict, digits};
 use quell_experiments::progress;
 use serde::Serialize;
 
-use crate::options::KernelArgs;
+use crate::options::{KernelArgs, SuggestedNames};
 use crate::output::{self, note, paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 use crate::usage::usage;
@@ -24,7 +24,7 @@ const QUICK: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 pub struct HeldOutArgs {
     /// A built-in table, a folder with a published.toml, or a folder of such folders [default: all built-in tables]
-    #[arg(value_name = "TABLE|PATH")]
+    #[arg(value_name = "TABLE|PATH", value_parser = SuggestedNames(held_out::names), hide_possible_values = true)]
     tables: Vec<String>,
     #[command(flatten)]
     kernel: KernelArgs,

@@ -294,6 +294,14 @@ pub struct CalibratedPrediction {
     pub verdict: Verdict,
 }
 
+/// Returns the names of the built-in tables.
+pub fn names() -> Vec<&'static str> {
+    let folders = BUILT_IN.dirs();
+    folders
+        .filter_map(|folder| folder.path().to_str())
+        .collect()
+}
+
 /// Returns the tables of this repository, in the order of their names.
 ///
 /// # Errors
