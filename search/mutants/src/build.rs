@@ -190,6 +190,8 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<JudgePrograms> {
             "quell-adversary",
             "--bin",
             "quell-judge",
+            "--features",
+            "judge",
         ],
     )?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-judge");
