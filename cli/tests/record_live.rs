@@ -352,9 +352,10 @@ fn a_server_is_measured_while_a_load_does_the_same_work_each_time() {
         let told: Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         assert_eq!(told["per_second"], false);
-        for measure in ["cpu_ns", "wall_ns"] {
-            assert_eq!(told["measures"][measure]["finding"], "less", "{told}");
-        }
+        assert_eq!(told["measures"]["cpu_ns"]["finding"], "less", "{told}");
+        // The trial ends once the CPU time is clear. One turn that other programs delay leaves the wall time unclear.
+        let wall = |side: &str| told["measures"]["wall_ns"][side].as_f64().unwrap();
+        assert!(wall("after") < wall("before"), "{told}");
     };
     // One server for all turns.
     let server = Server::start(ANSWERS, folder.path());
