@@ -156,6 +156,17 @@ pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
+/// Parses the words of our kernel's command line. Errors begin with `option`, and suggest a similar name.
+///
+/// # Errors
+/// If the kernel would refuse a word.
+pub fn parsed<'a>(line: &'a str, option: &str) -> anyhow::Result<Options<'a>> {
+    Options::parse(line).map_err(|wrong| {
+        let near = wrong.unknown().map(|name| hint(name, NAMES));
+        usage(format_args!("{option}{wrong}{}", near.unwrap_or_default()))
+    })
+}
+
 impl BootArgs {
     /// Returns the words of the kernel's command line, checked with the kernel's own parser.
     ///
@@ -181,10 +192,7 @@ impl BootArgs {
         }
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
-        let options = Options::parse(&line).map_err(|wrong| {
-            let near = wrong.unknown().map(|name| hint(name, NAMES));
-            usage(format_args!("{wrong}{}", near.unwrap_or_default()))
-        })?;
+        let options = parsed(&line, "")?;
         let rules = quell_mutants::list::all()
             .iter()
             .map(|mutant| mutant.name.as_str());

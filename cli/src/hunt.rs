@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use quell_boot::{Arch, NAMES, Options, end_requested, follow, prepare};
+use quell_boot::{Arch, end_requested, follow, prepare};
 use quell_hunt::finding::{Counts, Event};
 use quell_hunt::{FrameSource, Hunt, Skip, Symbols, setup};
 
-use crate::boot::mistaken;
+use crate::boot::{mistaken, parsed};
 use quell_model::output::{document_line, note, say};
 use quell_model::usage::usage;
 use quell_workloads::files::hint;
@@ -128,14 +128,7 @@ impl HuntArgs {
             if self.initrd.is_some() {
                 return Err(usage("`quell` has its own program: leave out --initrd"));
             }
-            let line = hunt.words.join(" ");
-            Options::parse(&line).map_err(|wrong| {
-                let near = wrong.unknown().map(|name| hint(name, NAMES));
-                usage(format_args!(
-                    "--append: {wrong}{}",
-                    near.unwrap_or_default()
-                ))
-            })?;
+            parsed(&hunt.words.join(" "), "--append: ")?;
             let breaks = hunt.words.iter().any(|word| word.starts_with("break="));
             let images = prepare(Arch::X86_64, None, breaks).map_err(mistaken)?;
             symbols = symbols.or_else(|| Some(images.kernel.clone()));

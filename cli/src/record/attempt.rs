@@ -25,8 +25,9 @@ use quell_model::usage::usage;
 /// Try a setting: run a command or a server with and without it, alternately
 ///
 /// Runs the command until the difference in CPU time is known or the time is over, and prints each change with 99 %
-/// bounds: how much the setting saves, or at most. The command must end by itself and do the same work each time; its standard output is dropped. `quell try
-/// --advice FILE -- COMMAND` takes the setting from a recording of `quell record -o FILE`.
+/// bounds. If it stays unknown whether the setting helps, it prints how much the setting saves at most. The command must
+/// end by itself and do the same work each time; its standard output is dropped. `quell try --advice FILE -- COMMAND`
+/// takes the setting from a recording of `quell record -o FILE`.
 ///
 /// For a flag or a changed program, use `quell try --with 'ag --nommap WORD' -- ag WORD`.
 ///

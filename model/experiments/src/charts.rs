@@ -244,9 +244,9 @@ impl Chart<'_> {
         // Leave room for the names of the lines, by the greatest average width of their letters.
         let names = self.lines.iter().map(|line| line.name.chars().count());
         let right = (7.0 * names.max().unwrap_or(0) as f64 + 16.0).clamp(60.0, WIDTH / 2.0);
-        let shown = ((right - 16.0) / 7.0) as usize;
-        let shown = |name: &str| match name.chars().count() > shown {
-            true => name.chars().take(shown - 1).chain(['…']).collect(),
+        let most = ((right - 16.0) / 7.0) as usize;
+        let shown = |name: &str| match name.chars().count() > most {
+            true => name.chars().take(most - 1).chain(['…']).collect(),
             false => name.to_owned(),
         };
         let across = || {

@@ -211,15 +211,30 @@ static void *key_of(vaddr va, int level)
     return (void *)(uintptr_t)((va >> shift_of(level)) << 3 | level);
 }
 
+/* Returns the frame, or the first of the frames, to which a translation leads, and sets the level of its size. */
+static hwaddr frame_of(const Kept *kept, int *level)
+{
+    *level = kept->to_table ? 1 : kept->leaf;
+    return kept->to_table ? kept->value[kept->leaf] & PG_ADDRESS_MASK : kept->pa;
+}
+
 /*
- * Counts a translation among those of its frame, or no more. Only those that user mode may use, and those of its tables:
- * the kernel's own mapping of memory leads to each frame at all times.
+ * Returns whether the reuse of its frame concerns a translation: one that user mode may use, or an entry that leads to a
+ * table of user mode. The kernel's own mapping of memory leads to each frame at all times.
  */
+static bool is_of_user(const Kept *kept)
+{
+    return kept->to_table ? kept->va >> 63 == 0 : kept->user;
+}
+
+/* Counts a translation among those of its frame, or no more. */
 static void count_frame(const Kept *kept, int by)
 {
-    void *key = kept->to_table ? key_of(kept->value[kept->leaf] & PG_ADDRESS_MASK, 1) : key_of(kept->pa, kept->leaf);
+    int level;
+    hwaddr frame = frame_of(kept, &level);
+    void *key = key_of(frame, level);
 
-    if (hunt.sources && (kept->to_table ? kept->va >> 63 == 0 : kept->user)) {
+    if (hunt.sources && is_of_user(kept)) {
         intptr_t count = (intptr_t)g_hash_table_lookup(hunt.frames, key) + by;
 
         if (count == 0) {
@@ -255,7 +270,8 @@ static void print_end(void)
     fprintf(stderr,
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
             ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
-            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"handed\":%" PRIu64 ",\"reused\":%" PRIu64 "}\n",
+            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64
+            ",\"handed\":%" PRIu64 ",\"reused\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
             g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped, hunt.holds,
             hunt.handed, hunt.reused);
@@ -1269,10 +1285,10 @@ static void reuse_in(CPUState *cs, GHashTable *table, hwaddr from, hwaddr to, Re
     g_hash_table_iter_init(&iter, table);
     while (g_hash_table_iter_next(&iter, NULL, &of)) {
         Kept *kept = of;
-        hwaddr begin = kept->to_table ? kept->value[kept->leaf] & PG_ADDRESS_MASK : kept->pa;
-        hwaddr end = begin + (1ull << (kept->to_table ? TARGET_PAGE_BITS : shift_of(kept->leaf)));
+        int level;
+        hwaddr begin = frame_of(kept, &level), end = begin + (1ull << shift_of(level));
 
-        if (kept->reuse || !(kept->to_table ? kept->va >> 63 == 0 : kept->user) || end <= from || begin >= to) {
+        if (kept->reuse || !is_of_user(kept) || end <= from || begin >= to) {
             continue;
         }
         count_frame(kept, -1);
