@@ -432,7 +432,8 @@ impl Recorder {
         self.adding.is_some() && self.options.overhead.is_finite() && now >= self.trial.due_ns
     }
 
-    /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running.
+    /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running, or has
+    /// just changed the cost.
     fn trial(&mut self, now: u64, state: &mut RecordingState) -> io::Result<bool> {
         if let (Some(adding), Some(until)) = (&mut self.adding, self.trial.timed_ns)
             && now >= until
@@ -440,6 +441,8 @@ impl Recorder {
             adding.time(false)?;
             self.cost.flush_ns = adding.flush_ns.unwrap_or(0.0);
             self.trial.timed_ns = None;
+            state.look_again();
+            return Ok(true);
         }
         if state.phase != Phase::Counting {
             return Ok(false);
@@ -484,8 +487,9 @@ impl Recorder {
                 } else {
                     later
                 };
+            state.look_again();
         }
-        Ok(mode.is_some())
+        Ok(true)
     }
 
     /// Ends a turn in this mode, and begins the next.

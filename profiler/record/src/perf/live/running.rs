@@ -97,6 +97,12 @@ impl RecordingState {
         }
     }
 
+    /// Makes the next round read the CPU times. A new price counts for all that was recorded so far, and must be compared
+    /// with all the time that earned it.
+    pub(super) fn look_again(&mut self) {
+        self.looked_ns = 0;
+    }
+
     /// Closes the window if one is open.
     pub(super) fn close(&mut self, end_ns: u64) {
         if let Some(start_ns) = self.open_ns.take() {
