@@ -66,8 +66,8 @@ fn details_name_the_source_of_each_figure_and_the_skill() {
     );
 }
 
-/// A short run of every command with `--json`, except `hunt` and `versus linux`: those need an emulator that was built,
-/// and kernels.
+/// A short run of every command with `--json`, except those of [`MEASUREMENTS`], `hunt` and `versus linux`. The last two
+/// need an emulator that was built, and kernels.
 const DOCUMENTS: &[&str] = &[
     "run dontneed --param iterations=10 --json",
     "scale dontneed --param iterations=10 --cpus 1,2 --plot /dev/null --json",
@@ -79,14 +79,18 @@ const DOCUMENTS: &[&str] = &[
     "explore unmap-access --schedules 20 --json",
     "explore --replay unmap-access:x86:all: --json",
     "boot --arch x86_64 --kernel . --json",
+    "record --import recording --json",
+    "advise recording --json",
+    "advise recording --replay --machine milan --json",
+];
+
+/// Short runs of those that measure the host, and of a long prediction.
+const MEASUREMENTS: &[&str] = &[
     "measure engine --rounds 3 --json",
     "measure paths --json --seconds 1",
     "measure host --only pingpong --seconds 1 --no-machine-file --json",
     "measure clear --seconds 1 --max-bytes 64K --json",
     "predict --machine haswell-server --kernel baseline --json",
-    "record --import recording --json",
-    "advise recording --json",
-    "advise recording --replay --machine milan --json",
     "top --seconds 1.2 --json",
     "try --env N=1 --seconds 1 --json -- true",
 ];
@@ -94,6 +98,18 @@ const DOCUMENTS: &[&str] = &[
 #[cfg(target_os = "linux")]
 #[test]
 fn every_json_document_says_its_schema() {
+    each_says_its_schema(DOCUMENTS);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "takes long: `cargo xtask ci live`"]
+fn every_measurement_says_its_schema() {
+    each_says_its_schema(MEASUREMENTS);
+}
+
+#[cfg(target_os = "linux")]
+fn each_says_its_schema(lines: &[&str]) {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name);
@@ -109,7 +125,7 @@ fn every_json_document_says_its_schema() {
     }
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(place("qemu-system-x86_64"), executable).unwrap();
-    for line in DOCUMENTS {
+    for line in lines {
         let words: Vec<_> = line.split(' ').collect();
         let mut command = quell(&words);
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
@@ -138,7 +154,8 @@ fn every_command_with_json_is_among_those_that_are_tried() {
         let has = command
             .get_arguments()
             .any(|argument| argument.get_id() == "json");
-        let tried = DOCUMENTS.iter().any(|line| line.starts_with(path));
+        let mut tried = DOCUMENTS.iter().chain(MEASUREMENTS);
+        let tried = tried.any(|line| line.starts_with(path));
         let own = (has && !tried).then(|| path.to_owned());
         inner.chain(own).collect()
     }
