@@ -83,7 +83,7 @@ pub const STEPS: &[Step] = &[
         "published crates build with the oldest supported Rust; skipped if that is not installed"),
     step("units", Tests,
         &["cargo", "test", "--lib", "--test", "manager", "--package", "quell-adversary", "--package", "quell-clock", "--package",
-          "quell-threads", "--package", "quell-vm"],
+          "quell-record", "--package", "quell-threads", "--package", "quell-vm"],
         "unit tests of the crates for which `cargo test` leaves them out, because it would compile each a second time"),
     step("large", Tests,
         &["cargo", "test", "--package", "quell", "--features", "cpus-8192"],
