@@ -106,6 +106,19 @@ fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
             .code(2)
             .stderr(contains("4294967295"));
     }
+    for (program, why) in [
+        ("no-such-program", "could not be started"),
+        ("/etc", "denied"),
+    ] {
+        for file in [&old, &new] {
+            let output = quell(&["-o", file.to_str().unwrap(), "--", program])
+                .output()
+                .unwrap();
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert!(errors.contains(why), "{errors}");
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+        }
+    }
     assert_eq!(std::fs::read(&old).unwrap(), b"an earlier recording");
     assert!(!new.exists());
     // A recording that begins replaces the old file.

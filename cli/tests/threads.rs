@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+#[cfg(target_arch = "x86_64")]
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -99,6 +101,79 @@ fn no_command_panics_or_hangs_where_no_thread_can_be_made() {
                 fine || told,
                 "{arguments:?} with {threads}: {code:?}\n{said}"
             );
+        }
+    }
+}
+
+/// A control group with a limit on its number of threads, which holds for root, too.
+#[cfg(target_arch = "x86_64")]
+struct ThreadLimit(PathBuf);
+
+#[cfg(target_arch = "x86_64")]
+impl ThreadLimit {
+    /// Creates a group. Returns `None` without the right to, or where the kernel has no such groups.
+    fn new(most: u32) -> Option<Self> {
+        let name = format!("quell-{}-{most}", std::process::id());
+        let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
+        // The second root has all controllers, if the kernel has this one there.
+        let root = roots.into_iter().find(|root| {
+            let _ = std::fs::write(root.join("cgroup.subtree_control"), "+pids");
+            let group = root.join(&name);
+            std::fs::create_dir(&group).is_ok()
+                && (group.join("pids.max").exists() || std::fs::remove_dir(&group).is_err())
+        })?;
+        let group = ThreadLimit(root.join(name));
+        std::fs::write(group.0.join("pids.max"), most.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Drop for ThreadLimit {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+#[ignore = "takes as long as many other tests: `cargo xtask ci limits`"]
+fn a_recording_needs_no_thread_of_its_own() {
+    if ThreadLimit::new(1).is_none() {
+        eprintln!("SKIPPED: this needs root and control groups that limit threads (`pids`)");
+        return;
+    }
+    let own = std::process::id().to_string();
+    let of_a_process = ["record", "--seconds", "0.5", "-p", &own, "-o", "recording"];
+    let of_a_command = ["record", "-o", "recording", "--", "true"];
+    let of_all = ["top", "--seconds", "1.2"];
+    // The second needs a process for the command.
+    for (arguments, least) in [(&of_a_process[..], 1), (&of_a_command, 2), (&of_all, 1)] {
+        for most in 1..=4 {
+            let group = ThreadLimit::new(most).expect("a group, as before");
+            let folder = tempfile::tempdir().expect("a folder");
+            let into = group.0.join("cgroup.procs");
+            let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", into.display());
+            let output = Command::new("sh")
+                .args(["-c", &enter, env!("CARGO_BIN_EXE_quell")])
+                .args(arguments)
+                .current_dir(folder.path())
+                .output()
+                .expect("a shell");
+            let said = String::from_utf8_lossy(&output.stderr);
+            let written = folder.path().join("recording").exists();
+            if output.status.code() == Some(0) {
+                assert!(most >= least, "{arguments:?} with {most}: {said}");
+                let refused = said.contains("cannot record");
+                assert!(written || refused || arguments[0] == "top", "{said}");
+            } else {
+                let told = said.contains("Resource temporarily unavailable");
+                let fine = told && !written && !said.contains("panicked");
+                assert!(
+                    fine && output.status.code() == Some(1) && most < least,
+                    "{arguments:?} with {most}: {output:?}"
+                );
+            }
         }
     }
 }

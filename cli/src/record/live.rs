@@ -164,7 +164,8 @@ impl LiveArgs {
             Ok(summary) => summary,
             Err(refused) => {
                 let is_empty = std::fs::metadata(&path).is_ok_and(|about| about.len() == 0);
-                if made && is_empty {
+                let nothing_ran = matches!(refused, RecordError::Command { .. });
+                if made && (is_empty || nothing_ran) {
                     let _ = std::fs::remove_file(&path);
                 } else {
                     self.broken_off(&refused, &name);

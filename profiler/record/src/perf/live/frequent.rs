@@ -166,7 +166,8 @@ impl FrequentEvents {
             for ring in rings {
                 taken.extend(ring.take_frequent(&self.points)?);
             }
-            self.closing = Some(thread::spawn(move || drop(taken)));
+            // If the system refuses a thread, the failed call closes them.
+            self.closing = thread::Builder::new().spawn(move || drop(taken)).ok();
         }
         Ok(())
     }

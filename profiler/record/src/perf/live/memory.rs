@@ -7,6 +7,7 @@
 //! caches.
 
 use std::ptr::null_mut;
+use std::thread::{self, Builder};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -25,9 +26,11 @@ const THREADS: usize = 8;
 /// Measures the costs in about 10 ms. Returns `None` if there is no memory for it.
 pub(super) fn measure(cpus: usize) -> Option<Prices> {
     let least = Area::new(FEW)?.rounds(64)?;
-    let each = std::thread::scope(|scope| {
-        let busy = || scope.spawn(|| Area::new(MANY)?.rounds(2));
-        let threads: Vec<_> = (0..cpus.clamp(1, THREADS)).map(|_| busy()).collect();
+    let each = thread::scope(|scope| {
+        let busy = |_| Builder::new().spawn_scoped(scope, || Area::new(MANY)?.rounds(2));
+        let threads = (0..cpus.clamp(1, THREADS)).map(busy);
+        // Where the system refuses a thread, fewer measure.
+        let threads: Vec<_> = threads.filter_map(Result::ok).collect();
         let ended = threads.into_iter().map(|thread| thread.join().ok()?);
         ended.collect::<Option<Vec<_>>>()
     })?;

@@ -609,9 +609,10 @@ impl Recorder {
                 self.note(&format!("The sums lack {lost} flushes, because there were too many different call sites."));
             }
         }
-        // Closing takes the kernel about a second. We look up names meanwhile.
+        // Closing takes the kernel about a second. We look up names meanwhile. If the system refuses a thread, the
+        // failed call closes them.
         let rings = std::mem::take(&mut self.rings);
-        let closing = thread::spawn(move || drop(rings));
+        let closing = thread::Builder::new().spawn(move || drop(rings));
         let own = spent_ns() - state.own_before;
         drop(ahead);
         let (kernel, hit) = self.spent(state);
@@ -648,7 +649,7 @@ impl Recorder {
         let told = items.iter().try_for_each(|item| sink.item(item));
         let output = told.and_then(|()| sink.finish(&mut self.symbols));
         // Wait, so that no event stays open in the kernel.
-        let _ = closing.join();
+        let _ = closing.map(thread::JoinHandle::join);
         output
             .map(|output| (summary, output))
             .map_err(failed(WRITTEN))

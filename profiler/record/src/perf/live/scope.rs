@@ -1,9 +1,14 @@
 //! Resolves the processes that a recording is about.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::rights::RecordError;
 use crate::perf::sample::Host;
@@ -29,7 +34,7 @@ pub enum Scope {
 ///
 /// # Errors
 ///
-/// If a process or a control group doesn't exist.
+/// If a process, a control group or the command's program doesn't exist.
 pub(super) fn resolve(
     scope: Scope,
     host: &mut Host,
@@ -65,11 +70,50 @@ pub(super) fn resolve(
             (pids, None)
         }
         Scope::Command(command) => {
+            let program = command.get_program();
+            can_run(program).map_err(|error| RecordError::Command {
+                command: program.to_string_lossy().into_owned(),
+                error,
+            })?;
             host.scope = format!("the command {}", command.get_program().to_string_lossy());
             (Vec::new(), Some(command))
         }
     };
     Ok((Some(pids.into_iter().collect()), command))
+}
+
+/// Checks that a program exists and may be run, before a recording replaces an older one.
+///
+/// # Errors
+///
+/// That of the last place where the program may be.
+fn can_run(program: &OsStr) -> io::Result<()> {
+    if program.as_bytes().contains(&b'/') {
+        return Ok(is_executable(Path::new(program))?);
+    }
+    // Without this variable, the C library looks in directories of its own.
+    let Some(path) = std::env::var_os("PATH") else {
+        return Ok(());
+    };
+    let mut found = Err(Errno::NOENT);
+    for folder in std::env::split_paths(&path) {
+        match is_executable(&folder.join(program)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(error) => found = Err(error),
+        }
+    }
+    Ok(found?)
+}
+
+/// Checks that a file may be run.
+fn is_executable(path: &Path) -> rustix::io::Result<()> {
+    access(path, Access::EXEC_OK)?;
+    // For a directory, the same right means something else.
+    if path.is_dir() {
+        return Err(Errno::ACCESS);
+    }
+    Ok(())
 }
 
 /// Returns whether this process exists.
