@@ -14,6 +14,8 @@ use quell_record::perf::file::{Recording, Writer};
 use quell_record::perf::live::{
     CountMode, EventRequest, Filter, Options, RecordError, Recorder, Scope, Stack, SumMode, Summary,
 };
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use quell_record::perf::{Host, Item, LossReason, Progress, ReadTime, Sample, Source, Statistics};
 
 const CALLS: usize = 5_000;
@@ -506,5 +508,42 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
             counted.abs_diff(row) <= row / 100 + 10,
             "{counted} of {row}"
         );
+    }
+}
+
+#[test]
+fn the_sums_of_a_process_that_has_ended_bear_its_name() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // On one CPU, the recorder reads records only after the program has ended.
+    let all = sched_getaffinity(None).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap());
+    sched_setaffinity(None, &one).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "env true; sleep 0.1"]);
+    let options = Options {
+        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
+        sums: SumMode::Beside,
+        ..Options::default()
+    };
+    let recorder = open(options, Scope::Command(command));
+    let recorded = recorder.map(|recorder| run(recorder, |_| false));
+    sched_setaffinity(None, &all).unwrap();
+    let Some((_, mut recording)) = recorded else {
+        return;
+    };
+    let mut named = Vec::new();
+    while let Some(item) = recording.next().unwrap() {
+        match item {
+            Item::Note(note) if note.contains("not summed in the kernel") => {
+                return eprintln!("NOT RUN: {note}");
+            }
+            Item::Sample(sample) if &*sample.event == "sums:flushes" => named.push(sample.comm),
+            _ => {}
+        }
+    }
+    // Each program flushes when it starts.
+    for program in ["true", "sleep"] {
+        assert!(named.iter().any(|name| &**name == program), "{named:?}");
     }
 }

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 
+use super::host::now_ns;
 use super::processes::{self, Processes};
 use super::records::{self, OpenEvent, keep};
 use super::rings::{Entry, Point, RawEvent, Ring};
@@ -57,7 +58,8 @@ impl Reader<'_> {
             done?;
             heads.extend(ring.next_time().map(|time| Reverse((time, index))));
         }
-        self.processes.forget(until_ns, |forgotten| {
+        // The last call has no limit, but the sums of processes that have just ended are told after it.
+        self.processes.forget(until_ns.min(now_ns()), |forgotten| {
             self.unwinder.forget(&forgotten);
         });
         self.state.recently = self.state.seen - before;
