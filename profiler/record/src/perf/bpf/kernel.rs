@@ -168,14 +168,22 @@ impl Map {
     }
 
     /// Takes all keys with their values out of the map, in the form of [`get`](Self::get).
-    pub(super) fn take(&self) -> io::Result<Vec<(Vec<u8>, Vec<u64>)>> {
+    ///
+    /// Several times a second, the kernel writes them to the same `buffer`. Allocating it each time would cost more.
+    pub(super) fn take(
+        &self,
+        buffer: &mut Buffer,
+        mut each: impl FnMut(&[u8], &[u64]),
+    ) -> io::Result<()> {
         /// The kernel returns whole buckets of its table. This is more than one bucket contains.
         const ROOM: usize = 1 << 10;
         let words = self.value_bytes / 8 * self.copies;
-        let (mut keys, mut values) = (vec![0u8; self.key_bytes * ROOM], vec![0u64; words * ROOM]);
+        let Buffer { keys, values } = buffer;
+        keys.resize(keys.len().max(self.key_bytes * ROOM), 0);
+        values.resize(values.len().max(words * ROOM), 0);
         // The kernel's cursor is as large as a key, and at least four bytes. This has room for either.
-        let (mut place, mut next) = (vec![0u8; 64], vec![0u8; 64]);
-        let (mut all, mut first) = (Vec::new(), true);
+        let (mut place, mut next) = ([0u8; 64], [0u8; 64]);
+        let mut first = true;
         loop {
             let mut batch = Batch {
                 begin: if first { 0 } else { place.as_ptr() as u64 },
@@ -197,14 +205,21 @@ impl Map {
                 .chunks_exact(self.key_bytes)
                 .zip(values.chunks_exact(words));
             let read = read.take(batch.count as usize);
-            all.extend(read.map(|(key, values)| (key.to_vec(), values.to_vec())));
+            read.for_each(|(key, values)| each(key, values));
             if is_last {
-                return Ok(all);
+                return Ok(());
             }
             std::mem::swap(&mut place, &mut next);
             first = false;
         }
     }
+}
+
+/// Memory for the content of maps.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    keys: Vec<u8>,
+    values: Vec<u64>,
 }
 
 /// Makes the kernel time every run of each BPF program. Dropping the returned descriptor ends this.

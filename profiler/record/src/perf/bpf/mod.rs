@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::perf::sample::Flushes;
-use kernel::{Kind, Map, Program};
+use kernel::{Buffer, Kind, Map, Program};
 use programs::{place, site, slot, victim};
 
 /// The largest numbers of places and of processes to keep apart.
@@ -34,6 +34,7 @@ pub struct Sums {
     programs: ProgramSet,
     /// A second copy of the programs, whose sums we discard. It doubles their cost.
     copy: ProgramSet,
+    buffer: Buffer,
 }
 
 /// The programs with their maps.
@@ -164,6 +165,7 @@ impl Sums {
             cpus,
             programs: ProgramSet::load(cpus, flush)?,
             copy: ProgramSet::load(cpus, flush)?,
+            buffer: Buffer::default(),
         };
         sums.set(true, false)?;
         Ok(sums)
@@ -208,42 +210,33 @@ impl Sums {
     /// # Errors
     ///
     /// If the kernel refuses to return its maps.
-    pub fn take(&self) -> io::Result<SumReading> {
-        let maps = &self.programs.maps;
-        let (mut sites, mut threads) = (Vec::new(), Vec::new());
-        for (key, values) in maps.sites.take()? {
-            let caller = caller(&key);
+    pub fn take(&mut self) -> io::Result<SumReading> {
+        let (maps, buffer) = (&self.programs.maps, &mut self.buffer);
+        let mut taken = SumReading::default();
+        maps.sites.take(buffer, |key, values| {
+            let caller = caller(key);
             let most = values
                 .chunks_exact(site::BYTES / 8)
                 .max_by_key(|of| of[site::INTERRUPTS as usize / 8]);
-            threads.extend(most.map(|of| (caller, of[site::THREAD as usize / 8] as u32)));
-            sites.push((
-                caller,
-                flushes(|offset| added(&values, site::BYTES, offset)),
-            ));
+            let thread = most.map(|of| (caller, of[site::THREAD as usize / 8] as u32));
+            taken.threads.extend(thread);
+            let flushes = flushes(|offset| added(values, site::BYTES, offset));
+            taken.sites.push((caller, flushes));
+        })?;
+        maps.victims.take(buffer, |key, values| {
+            let of = |offset: i16| added(values, victim::BYTES, offset);
+            let pid = word(key, 0) as u32;
+            let victim = (pid, of(victim::INTERRUPTS), of(victim::WORK));
+            taken.victims.push(victim);
+        })?;
+        maps.others.take(buffer, |key, values| {
+            taken.others.push((word(key, 0), values.iter().sum()));
+        })?;
+        if !self.copy.attached.is_empty() {
+            self.copy.maps.sites.take(buffer, |_, _| {})?;
         }
-        let victims = maps.victims.take()?.into_iter().map(|(key, values)| {
-            let of = |offset: i16| added(&values, victim::BYTES, offset);
-            (
-                word(&key, 0) as u32,
-                of(victim::INTERRUPTS),
-                of(victim::WORK),
-            )
-        });
-        let others = maps.others.take()?.into_iter();
-        let others = others.map(|(key, values)| (word(&key, 0), values.iter().sum()));
-        let mut taken = SumReading {
-            sites,
-            threads,
-            victims: victims.collect(),
-            others: others.collect(),
-            ..SumReading::default()
-        };
         for slot in self.slots()? {
             taken.hold(&slot);
-        }
-        if !self.copy.attached.is_empty() {
-            self.copy.maps.sites.take()?;
         }
         Ok(taken)
     }
@@ -355,10 +348,11 @@ mod tests {
             (Ok(programs), Ok(copy)) => (programs, copy),
             (Err(refused), _) | (_, Err(refused)) => return eprintln!("NOT RUN: {refused}"),
         };
-        let sums = Sums {
+        let mut sums = Sums {
             cpus,
             programs,
             copy,
+            buffer: Buffer::default(),
         };
         // A request and its target share this CPU's slot.
         let mut here = CpuSet::new();

@@ -57,6 +57,8 @@ impl Total {
 pub(super) struct SumReader {
     sums: Sums,
     totals: FxHashMap<Caller, Total>,
+    /// The places whose flushes CPUs held at the last reading.
+    holding: Vec<Caller>,
     victims: FxHashMap<u32, (u64, u64)>,
     others: FxHashMap<u64, u64>,
     /// Flushes for which the kernel had no room.
@@ -89,6 +91,7 @@ impl SumReader {
         Ok(Self {
             sums,
             totals: FxHashMap::default(),
+            holding: Vec::new(),
             victims: FxHashMap::default(),
             others: FxHashMap::default(),
             lost: 0,
@@ -134,8 +137,10 @@ impl SumReader {
     /// Takes the kernel's sums since the last call.
     pub(super) fn take(&mut self) -> io::Result<()> {
         let new = self.sums.take()?;
-        for total in self.totals.values_mut() {
-            total.held = Flushes::default();
+        for caller in std::mem::take(&mut self.holding) {
+            if let Some(total) = self.totals.get_mut(&caller) {
+                total.held = Flushes::default();
+            }
         }
         for (caller, flushes) in &new.sites {
             let total = self.totals.entry(*caller).or_default();
@@ -144,6 +149,7 @@ impl SumReader {
         for (caller, flushes) in &new.held {
             let total = self.totals.entry(*caller).or_default();
             total.held.add(flushes);
+            self.holding.push(*caller);
         }
         for (caller, thread) in new.threads.iter().filter(|(_, thread)| *thread > 0) {
             if let Some(total) = self.totals.get_mut(caller) {
@@ -203,6 +209,17 @@ impl SumReader {
         self.sums.set(false, false)
     }
 
+    /// Returns the flushes of these processes until the last [`take`](Self::take).
+    pub(super) fn flushes(&self, pids: impl Iterator<Item = u32>) -> FxHashMap<u32, u64> {
+        let mut flushes: FxHashMap<u32, u64> = pids.map(|pid| (pid, 0)).collect();
+        for (caller, total) in &self.totals {
+            if let Some(flushes) = flushes.get_mut(&caller.pid) {
+                *flushes += total.flushes();
+            }
+        }
+        flushes
+    }
+
     /// Returns the flushes of each process until the last [`take`](Self::take).
     pub(super) fn by_process(&self) -> FxHashMap<u32, u64> {
         let mut by_process = FxHashMap::default();
@@ -244,7 +261,8 @@ impl SumReader {
         let mut ended = Vec::new();
         for (caller, total) in &mut self.totals {
             let new = total.tell(scale);
-            if processes.has_ended(caller.pid) {
+            let has_ended = processes.has_ended(caller.pid);
+            if has_ended {
                 ended.push(*caller);
             }
             if new == Flushes::default() {
@@ -255,7 +273,9 @@ impl SumReader {
                 Flushes::COUNTS.map(|(name, of)| (names.get(name), Value::Unsigned(of(&new)))),
             );
             fields.push((names.get("thread"), Value::Unsigned(total.thread.into())));
-            processes.catch_up(caller.pid, names);
+            if !has_ended {
+                processes.catch_up(caller.pid, names);
+            }
             let addresses = [caller.after, caller.return_to];
             let addresses = addresses.into_iter().filter(|&address| address > 0);
             let stack = processes.user_places(caller.pid, addresses);

@@ -29,7 +29,8 @@ impl Phase {
     pub(super) fn mode(self) -> Mode {
         match self {
             Phase::Window => Mode::Window,
-            Phase::Counting | Phase::Off => Mode::Sums,
+            Phase::Counting => Mode::Sums,
+            Phase::Off => Mode::Off,
         }
     }
 }

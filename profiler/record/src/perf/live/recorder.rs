@@ -88,8 +88,15 @@ const FIRST_TRIALS: u32 = 12;
 /// The largest number of processes in which we measure the cost.
 const MEASURED: usize = 64;
 
-/// The turns of a trial.
-const TURNS: [Mode; 5] = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Twice, Mode::Sums];
+/// The turns of the first trial, and of the others. The first has enough pairs to be certain, if a program is steady.
+const TURNS: (usize, usize) = (17, 5);
+
+/// Returns the mode of a turn of the first trial, or of another. `None` if the trial is over.
+fn mode_of(turn: usize, is_first: bool) -> Option<Mode> {
+    let turns = if is_first { TURNS.0 } else { TURNS.1 };
+    let modes = [Mode::Sums, Mode::Twice];
+    (turn < turns).then_some(modes[turn % modes.len()])
+}
 
 /// The state of measuring the cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -455,17 +462,19 @@ impl Recorder {
             None => return Ok(false),
             Some(_) if now < self.trial.looks_ns => return Ok(true),
             Some(turn) => {
-                let reading = self.reading()?;
                 let long = now >= self.trial.begun_ns + TURN_NS.1;
-                if !long && self.cost.ran_ns(&reading) < RUN_NS {
+                if !long && self.cost.ran_ns(process_ns) < RUN_NS {
                     self.trial.looks_ns = now + TURN_NS.0 / 2;
                     return Ok(true);
                 }
-                self.cost.turn(TURNS[turn], now, reading);
+                let reading = self.reading()?;
+                if let Some(mode) = mode_of(turn, self.trial.count == 0) {
+                    self.cost.turn(mode, now, reading);
+                }
                 turn + 1
             }
         };
-        let mode = TURNS.get(turn).copied();
+        let mode = mode_of(turn, self.trial.count == 0);
         if let Some(adding) = &mut self.adding {
             adding.turn(mode.unwrap_or(Mode::Sums))?;
         }
@@ -513,20 +522,22 @@ impl Recorder {
             return Ok(reading);
         };
         adding.take()?;
-        let flushes = adding.by_process();
-        let pids: Vec<u32> = match self.processes.wanted() {
-            Some(wanted) => wanted.iter().copied().take(MEASURED).collect(),
+        let flushes = match self.processes.wanted() {
+            Some(wanted) => {
+                let run = |pid: &&u32| !self.processes.has_ended(**pid);
+                adding.flushes(wanted.iter().filter(run).copied().take(MEASURED))
+            }
             None => {
-                let mut most: Vec<(u64, u32)> = flushes.iter().map(|(pid, n)| (*n, *pid)).collect();
-                most.sort_unstable_by_key(|of| std::cmp::Reverse(*of));
-                most.into_iter().map(|of| of.1).take(MEASURED).collect()
+                let mut most: Vec<(u32, u64)> = adding.by_process().into_iter().collect();
+                most.sort_unstable_by_key(|of| std::cmp::Reverse(of.1));
+                most.into_iter().take(MEASURED).collect()
             }
         };
-        for pid in pids {
+        for (pid, flushes) in flushes {
             if let (Some(cpu_ns), Some(process)) = (process_ns(pid), counters::process(pid)) {
                 let done = WorkDone {
                     cpu_ns,
-                    flushes: flushes.get(&pid).copied().unwrap_or(0),
+                    flushes,
                     faults: process.own.faults,
                 };
                 reading.insert(pid, done);
