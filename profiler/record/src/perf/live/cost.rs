@@ -4,8 +4,8 @@
 //! others it also records events. For each turn we compute each process's CPU time for one of its own flushes or page
 //! faults. The difference between neighbouring turns is the cost of the extra work, including cache misses. We compare
 //! each process with itself, because on a busy host another mix of processes runs in each turn. A second sum costs as
-//! much as the first, which gives the cost of summing itself. So the printed cost was measured in these programs, and not
-//! estimated from the price of an event in a loop.
+//! much as the first without its tracepoints, which gives the cost of summing itself. So the printed cost was measured in
+//! these programs, and not estimated from the price of an event in a loop.
 
 use quell_workloads::numbers::median;
 use rustc_hash::FxHashMap;
