@@ -85,24 +85,26 @@ const TRIALS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
 /// The number of first trials.
 const FIRST_TRIALS: u32 = 12;
 
+/// Few events: by their number they cost no more than this part of the limit.
+const FEW: f64 = 0.2;
+/// The time for which a window may stay open before a trial if few events come.
+const FEW_NS: u64 = 2_000_000_000;
+
 /// The largest number of processes in which we measure the cost.
 const MEASURED: usize = 64;
 
-/// The turns of the first trial, and of the others. The first has enough pairs to be certain, if a program is steady.
-const TURNS: (usize, usize) = (17, 5);
-
-/// Returns the mode of a turn of the first trial, or of another. `None` if the trial is over.
-fn mode_of(turn: usize, is_first: bool) -> Option<Mode> {
-    let turns = if is_first { TURNS.0 } else { TURNS.1 };
-    let modes = [Mode::Sums, Mode::Twice];
-    (turn < turns).then_some(modes[turn % modes.len()])
-}
+/// The turns of a trial. The first trial has more, enough to be certain if a program is steady, while they are short.
+const TURNS: (usize, usize) = (5, 17);
+/// The length from which the first trial ends like the others. No window opens meanwhile.
+const LONG_NS: u64 = 500_000_000;
 
 /// The state of measuring the cost.
 #[derive(Clone, Copy, Debug, Default)]
 struct CostTrial {
     /// The time at which the next trial is due.
     due_ns: u64,
+    /// The start of the current trial, or of the last.
+    trial_ns: u64,
     /// The current turn, if any, its start, and the time of the next check.
     turn: Option<usize>,
     begun_ns: u64,
@@ -111,6 +113,20 @@ struct CostTrial {
     count: u32,
     /// The time until which the programs that sum are timed.
     timed_ns: Option<u64>,
+}
+
+impl CostTrial {
+    /// Returns whether the trial is over before this turn. The last turn is one of [`Mode::Sums`].
+    fn is_over(&self, turn: usize, now: u64) -> bool {
+        let (least, most) = TURNS;
+        let is_longer = self.count == 0 && now < self.trial_ns + LONG_NS;
+        turn >= most || (turn >= least && turn % 2 == 1 && !is_longer)
+    }
+}
+
+/// Returns the mode of a turn of a trial.
+fn mode_of(turn: usize) -> Mode {
+    [Mode::Sums, Mode::Twice][turn % 2]
 }
 
 /// The failed step if events can't be started or stopped.
@@ -388,8 +404,11 @@ impl Recorder {
         let closing_ns = self.cost.closing_ns(state.turns / 2);
         let accounts = [Some(machine), programs];
         let mut next = state.budget.turn(now, accounts, events, closing_ns);
-        // We measure the cost before a window may stay open for long.
-        if next == Phase::Window && self.trial_is_due(now) {
+        // We measure the cost before a window may stay open for long. If few events come, that is later.
+        let few = kernel as f64 <= FEW * self.options.overhead * machine.0 as f64;
+        let pause_ns = if few { FEW_NS } else { 0 };
+        let last_ns = self.trial.trial_ns.max(state.begin_ns);
+        if next == Phase::Window && self.trial_is_due(now) && now >= last_ns + pause_ns {
             next = state.budget.pause(now);
         }
         self.switch_phase(next, state)
@@ -457,6 +476,7 @@ impl Recorder {
         let turn = match self.trial.turn {
             None if self.trial_is_due(now) => {
                 self.measure(Mode::Sums)?;
+                self.trial.trial_ns = now;
                 0
             }
             None => return Ok(false),
@@ -468,13 +488,11 @@ impl Recorder {
                     return Ok(true);
                 }
                 let reading = self.reading()?;
-                if let Some(mode) = mode_of(turn, self.trial.count == 0) {
-                    self.cost.turn(mode, now, reading);
-                }
+                self.cost.turn(mode_of(turn), now, reading);
                 turn + 1
             }
         };
-        let mode = mode_of(turn, self.trial.count == 0);
+        let mode = (!self.trial.is_over(turn, now)).then(|| mode_of(turn));
         if let Some(adding) = &mut self.adding {
             adding.turn(mode.unwrap_or(Mode::Sums))?;
         }
