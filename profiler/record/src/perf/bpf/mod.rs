@@ -17,6 +17,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use quell_workloads::numbers::median;
+
 use crate::perf::sample::Flushes;
 use kernel::{Buffer, Kind, Map, Program};
 use programs::{place, site, slot, victim};
@@ -32,7 +34,7 @@ const OTHERS: usize = 4 << 10;
 pub struct Sums {
     cpus: usize,
     programs: ProgramSet,
-    /// A second copy of the programs, whose sums we discard. It doubles their cost.
+    /// A second copy of the programs, whose sums we discard. It doubles their own work.
     copy: ProgramSet,
     buffer: Buffer,
 }
@@ -171,9 +173,31 @@ impl Sums {
         Ok(sums)
     }
 
+    /// Measures what a program costs a flush, besides its own work, if it's the first at its tracepoint.
+    ///
+    /// `flush` flushes many times, and returns the time of one flush. No program may be attached. Returns `None` if
+    /// the kernel refuses, or if `flush` does.
+    pub fn open_ns(flush: impl Fn() -> Option<f64>) -> Option<f64> {
+        const ROUNDS: usize = 5;
+        let load = || Program::load(&programs::nothing()).ok();
+        let programs = [load()?, load()?];
+        let mut times = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            let mut attached = Vec::new();
+            times[0].push(flush()?);
+            for (program, times) in programs.iter().zip(&mut times[1..]) {
+                attached.push(program.attach(c"tlb_flush").ok()?);
+                times.push(flush()?);
+            }
+        }
+        let [none, one, two] = times.map(|mut times| median(&mut times));
+        // The second costs only its own work.
+        Some((2.0 * one? - none? - two?).max(0.0))
+    }
+
     /// Attaches or detaches the programs, and their second copy.
     ///
-    /// We need the copy to measure the cost of summing. It costs as much as the first one, and its sums are discarded.
+    /// We need the copy to measure the cost of summing. It works as much as the first one, and its sums are discarded.
     ///
     /// # Errors
     ///

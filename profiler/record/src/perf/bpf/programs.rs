@@ -447,6 +447,13 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     asm.finish()
 }
 
+/// Builds a program that does nothing.
+pub(super) fn nothing() -> Vec<u64> {
+    let mut asm = Assembler::default();
+    asm.exit();
+    asm.finish()
+}
+
 /// Builds the program for `csd_function_entry`, with the function and the work. The initiator's own part has no work.
 pub(super) fn entry(maps: &Maps) -> Vec<u64> {
     const CPU: i16 = -8;

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::cost::Mode;
 use super::frequent;
 use super::host::now_ns;
+use super::memory;
 use super::processes::Processes;
 use crate::perf::bpf::{Caller, Sums};
 use crate::perf::file::Place;
@@ -66,6 +67,8 @@ pub(super) struct SumReader {
     begun_ns: u64,
     /// All flushes: those taken from the kernel, and those that CPUs hold.
     seen: (u64, u64),
+    /// The cost of the tracepoint for a flush, besides the programs.
+    pub(super) open_ns: f64,
     /// The timing of the programs, with the time and the flushes before it.
     timing: Option<(OwnedFd, u64, u64)>,
     /// The time that the programs take for a flush.
@@ -84,6 +87,7 @@ impl SumReader {
     pub(super) fn open(symbols: &mut Symbols) -> Result<Self, String> {
         let flush = symbols.address(FLUSH);
         let flush = flush.ok_or_else(|| format!("/proc/kallsyms shows no {FLUSH}"))?;
+        let open_ns = Sums::open_ns(memory::flush_ns).unwrap_or(0.0);
         let sums = Sums::open(flush).map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM) => "this needs CAP_BPF and CAP_PERFMON".to_owned(),
             _ => error.to_string(),
@@ -97,6 +101,7 @@ impl SumReader {
             lost: 0,
             begun_ns: now_ns(),
             seen: (0, 0),
+            open_ns,
             timing: None,
             flush_ns: None,
             stopped_ns: None,

@@ -9,7 +9,9 @@
 use std::ptr::null_mut;
 use std::thread::{self, Builder};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+};
 
 use super::host::timed;
 use super::running::EVENT_NS;
@@ -41,6 +43,23 @@ pub(super) fn measure(cpus: usize) -> Option<Prices> {
         zero_ns: range(|took| took.zero),
         event_ns: EVENT_NS,
     })
+}
+
+/// Returns the CPU time of a flush of one page, in nanoseconds: the mean of many. `None` if there is no memory for it.
+pub(super) fn flush_ns() -> Option<f64> {
+    const TIMES: u32 = 1000;
+    let area = Area::new(1)?;
+    let both = MprotectFlags::READ | MprotectFlags::WRITE;
+    let took = timed(|| {
+        for _ in 0..TIMES {
+            area.touch();
+            for rights in [MprotectFlags::READ, both] {
+                // SAFETY: the page is the mapping of `area`. It may be written again at the end, before anything does.
+                let _ = unsafe { mprotect(area.start.cast(), PAGE, rights) };
+            }
+        }
+    });
+    Some(took / f64::from(2 * TIMES))
 }
 
 /// The time for one page in the fastest round, in nanoseconds.
