@@ -77,6 +77,7 @@ pub fn answer<'r>(
         .find(|advice| is_about(&advice.program));
     let verdict = answer.verdict();
     let tried = match advice {
+        Some(advice) if advice.is_redesign() => redesign(advice),
         Some(advice) if advice.is_sure() => answer.tried(advice, verdict.shares),
         Some(advice) => unsure(advice),
         None => answer.nothing_to_try(only.is_some()),
@@ -369,6 +370,13 @@ impl Answer<'_> {
             }
         }
     }
+}
+
+/// Describes a change that few users can make, if nothing else helps.
+fn redesign(advice: &Advice) -> Vec<Line> {
+    let first =
+        Line::new("Try first").text("nothing: only another design would help, or another kernel:");
+    vec![first, Line::new("").then(advice.brief.clone())]
 }
 
 /// Describes a change that may save nothing. It's no advice, so the line says first that nothing is sure to help.

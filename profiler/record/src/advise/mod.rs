@@ -106,6 +106,11 @@ impl Advice {
         self.text += &format!(" With {}: {saved} in all.", other.place);
     }
 
+    /// Returns whether the change is another design of the program, or another kernel. Few users can follow it.
+    pub fn is_redesign(&self) -> bool {
+        self.kind == "shard" || self.means == Means::Kernel
+    }
+
     /// Returns whether the change saves time for certain: the lower bound of its gain exceeds noise.
     pub fn is_sure(&self) -> bool {
         self.share.is_none_or(|share| share.least >= NOISE)
@@ -181,8 +186,14 @@ fn gathered(all: Vec<Advice>) -> Vec<Advice> {
 /// one, and another kernel, come last. Pinning counts only by its lower bound, for two reasons. Its upper bound includes
 /// saved spinning between threads, which no recording shows. And a change at the site would remove the cause.
 fn promising(one: &Advice, other: &Advice) -> Ordering {
-    let rank = |advice: &Advice| (advice.kind == "shard", !advice.is_sure(), advice.means);
-    let rank = |advice: &Advice| (advice.means == Means::Kernel, rank(advice));
+    let rank = |advice: &Advice| (!advice.is_sure(), advice.means);
+    let rank = |advice: &Advice| {
+        (
+            advice.is_redesign(),
+            advice.means == Means::Kernel,
+            rank(advice),
+        )
+    };
     let worth = |advice: &Advice| {
         advice.share.map_or(0.0, |share| match advice.kind {
             "pin" => 2.0 * share.least,
@@ -601,7 +612,9 @@ mod tests {
             of("keep", 0.01, 0.02),
         ];
         advice.sort_by(promising);
-        let kinds = advice.map(|advice| advice.kind);
-        assert_eq!(kinds, ["reclaim", "pin", "keep", "huge", "shard", "kernel"]);
+        let kinds = advice.map(|advice| (advice.kind, advice.is_redesign()));
+        let of_it = |kind| (kind, ["shard", "kernel"].contains(&kind));
+        let order = ["reclaim", "pin", "keep", "huge", "shard", "kernel"];
+        assert_eq!(kinds, order.map(of_it));
     }
 }
