@@ -135,7 +135,7 @@ static void *other_cpu(void *unused)
 
 int main(void)
 {
-    char why[160];
+    char why[160] = "";
     struct quell_setup setup = {
         .interface = QUELL_INTERFACE,
         .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
@@ -147,8 +147,10 @@ int main(void)
         .message = why,
         .message_size = sizeof why,
     };
-    if (quell_engine_new(&engine, &setup) != QUELL_STATUS_OK) {
-        fprintf(stderr, "%s\n", why);
+    enum quell_status made = quell_engine_new(&engine, &setup);
+    if (made != QUELL_STATUS_OK) {
+        /* Without a message the status says why: the header is another library's. */
+        fprintf(stderr, "%s\n", why[0] ? why : quell_status_text(made));
         return 2;
     }
     /* This machine walks no tables, so a root is only a name. */

@@ -18,8 +18,7 @@
  *     a library still refuses everything that quell_engine_new refuses, a CPU that comes online twice, retiring a
  *     space that is in use, and a frame for a full batch; and quell_is_online still returns false on a CPU that is
  *     not online.
- *   - Engines, spaces and deferred flushes do not move. Neither does a batch whose flush was
- *     started. A space outlives the batches that have its changes, and is passed to no function during
+ *   - Engines, spaces and deferred flushes do not move. Neither does a batch with changes or held frames. A space outlives the batches that have its changes, and is passed to no function during
  *     quell_space_retire or after it. Objects of two engines are never mixed.
  *   - One CPU at a time uses a batch, or initialises an object. Everything else may be called on any CPU at any time.
  *   - The caller stays on its CPU until the call returns.
@@ -62,8 +61,8 @@
 
 /*
  * The types quell_u8 to quell_u64, quell_size and quell_bool. A kernel whose own types differ defines
- * QUELL_TYPES_HEADER as the name of a header, quotes included, that declares these six. With GCC and Clang no header of
- * C is included otherwise.
+ * QUELL_TYPES_HEADER as the name of a header, quotes included, that declares these six: unsigned types of 8 to 64 bits,
+ * one as large as a pointer, and _Bool. With GCC and Clang no header of C is included otherwise.
  */
 /** @cond */
 #if defined(QUELL_TYPES_HEADER)
@@ -103,6 +102,8 @@ typedef _Bool quell_bool;
 /// The number of spaces that a batch has places for, 1 to 8. If the library was built with QUELL_BATCH_SPACES in its
 /// environment, define the same number wherever this header is included; quell_engine_new compares them.
 #define QUELL_BATCH_SPACES 8
+#elif QUELL_BATCH_SPACES < 1 || QUELL_BATCH_SPACES > 8
+#error "QUELL_BATCH_SPACES is a number from 1 to 8"
 #endif
 
 /** @cond */
@@ -662,7 +663,7 @@ struct quell_setup {
     quell_size ledger_entries;
     /// The kernel's optional functions, which quell copies. NULL means none.
     const struct quell_hooks *hooks;
-    /// A buffer for the reason, if quell_engine_new refuses.
+    /// A buffer for the reason, if quell_engine_new refuses with another status than QUELL_STATUS_INTERFACE.
     ///
     /// quell writes one line that ends with a zero byte, and cuts it off if it's too long. It writes nothing if the
     /// field is NULL, or in a library without the feature "text".
@@ -890,7 +891,8 @@ extern void quell_panic(const char *message,
 /// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
 /// * a text that isn't a policy, or that needs a mechanism that the library was built without,
 /// * features that contradict each other, and an unsupported number of CPUs,
-/// * memory of an engine that has a CPU online,
+/// * memory of an engine that has a CPU online (`engine` only: it does not notice another engine's `cpus`, `slots` or
+///   `ledger`, and overwrites them),
 /// * `start_secondary` in a library without the feature "secondary".
 ///
 /// Context: once, before any CPU is online.
@@ -1335,8 +1337,11 @@ enum quell_status quell_batch_finish(struct quell_batch *batch,
 /// The flush proceeds by itself. Until it's over, only quell_batch_poll and quell_batch_finish accept the batch, and
 /// its memory must not move.
 ///
-/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. The
-/// callback may wake a thread, or finish the batch itself. It must not call any other function of quell.
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. That may
+/// be inside any call of quell except the inline ones: quell_on_interrupt, quell_poll in a lock's loop, a wait of another
+/// batch, or quell_batch_start. So the callback must not take a lock that a CPU may hold during a call of quell, such as
+/// that of a run queue. It may put a thread on a list without a lock, or finish the batch itself. It must not call any
+/// other function of quell.
 /// quell_batch_finish refuses the batch until quell has called the callback. The callback may run before this function
 /// returns. On a machine that broadcasts invalidations it usually does, after the barrier that completes them. It runs
 /// later if a device has yet to answer, or if another CPU is checking started flushes.
@@ -1772,7 +1777,7 @@ static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 byt
 
 /// Reports that entries of `space` were cleared or lost rights, without a frame.
 ///
-/// If the range follows the last reported one, the call costs about five instructions.
+/// If the range follows the last reported one, the call costs about eight instructions.
 ///
 /// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
 /// broadcast and batching is off, it executes the barrier for the broadcasts of its own CPU.
@@ -1781,7 +1786,7 @@ static inline enum quell_status quell_batch_changed(struct quell_batch *batch, s
                                                     struct quell_range range, enum quell_scope scope)
 {
     if (batch && batch->run.next == range.start && batch->run.of == (quell_size)space + (quell_size)scope + 2 &&
-        range.stride == QUELL_STRIDE_BASE && range.pages - 1 < 65536) {
+        range.stride == QUELL_STRIDE_BASE && ((range.pages - 1) | ((range.start & 65535) + range.pages)) < 65536) {
         batch->run.next += range.pages;
         return QUELL_STATUS_OK;
     }
@@ -1791,7 +1796,7 @@ static inline enum quell_status quell_batch_changed(struct quell_batch *batch, s
 /// Reports that entries of `space` that mapped `frame` were cleared.
 ///
 /// `frame` is any name that the kernel gives to the frame. quell stores it in the batch's array and never dereferences
-/// it. If the range follows the last reported one, the call costs about eleven instructions.
+/// it. If the range follows the last reported one, the call costs about fourteen instructions.
 ///
 /// Refuses a full batch, and then reports nothing.
 ///
@@ -1801,7 +1806,8 @@ static inline enum quell_status quell_batch_unmapped(struct quell_batch *batch, 
                                                      struct quell_range range, void *frame)
 {
     if (batch && batch->run.next == range.start && batch->run.of == (quell_size)space + QUELL_SCOPE_LEAF + 2 &&
-        range.stride == QUELL_STRIDE_BASE && range.pages - 1 < 65536 && batch->frames.next != batch->frames.end) {
+        range.stride == QUELL_STRIDE_BASE && ((range.pages - 1) | ((range.start & 65535) + range.pages)) < 65536 &&
+        batch->frames.next != batch->frames.end) {
         *batch->frames.next++ = frame;
         batch->run.next += range.pages;
         return QUELL_STATUS_OK;
@@ -1812,10 +1818,18 @@ static inline enum quell_status quell_batch_unmapped(struct quell_batch *batch, 
 /** @cond */
 // The library was built for enums as large as an int. With -fshort-enums the structures would have another layout.
 #if defined(__cplusplus)
-static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
+#define QUELL_ASSERT static_assert
 #else
-_Static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
+#define QUELL_ASSERT _Static_assert
 #endif
+QUELL_ASSERT(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
+QUELL_ASSERT(sizeof(quell_u8) == 1 && (quell_u8)-1 > 0, "quell_u8 is unsigned and has 8 bits");
+QUELL_ASSERT(sizeof(quell_u16) == 2 && (quell_u16)-1 > 0, "quell_u16 is unsigned and has 16 bits");
+QUELL_ASSERT(sizeof(quell_u32) == 4 && (quell_u32)-1 > 0, "quell_u32 is unsigned and has 32 bits");
+QUELL_ASSERT(sizeof(quell_u64) == 8 && (quell_u64)-1 > 0, "quell_u64 is unsigned and has 64 bits");
+QUELL_ASSERT(sizeof(quell_size) == sizeof(void *) && (quell_size)-1 > 0, "quell_size is as large as a pointer");
+QUELL_ASSERT(sizeof(quell_bool) == 1 && (quell_bool)2 == 1, "quell_bool is _Bool: one byte, 0 or 1");
+#undef QUELL_ASSERT
 /** @endcond */
 
 #ifdef __cplusplus

@@ -293,8 +293,11 @@ pub unsafe extern "C" fn quell_batch_finish(
 /// The flush proceeds by itself. Until it's over, only quell_batch_poll and quell_batch_finish accept the batch, and
 /// its memory must not move.
 ///
-/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. The
-/// callback may wake a thread, or finish the batch itself. It must not call any other function of quell.
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. That may
+/// be inside any call of quell except the inline ones: quell_on_interrupt, quell_poll in a lock's loop, a wait of another
+/// batch, or quell_batch_start. So the callback must not take a lock that a CPU may hold during a call of quell, such as
+/// that of a run queue. It may put a thread on a list without a lock, or finish the batch itself. It must not call any
+/// other function of quell.
 /// quell_batch_finish refuses the batch until quell has called the callback. The callback may run before this function
 /// returns. On a machine that broadcasts invalidations it usually does, after the barrier that completes them. It runs
 /// later if a device has yet to answer, or if another CPU is checking started flushes.

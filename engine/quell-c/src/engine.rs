@@ -105,7 +105,7 @@ pub struct quell_setup {
     pub ledger_entries: usize,
     /// The kernel's optional functions, which quell copies. NULL means none.
     pub hooks: *const quell_hooks,
-    /// A buffer for the reason, if quell_engine_new refuses.
+    /// A buffer for the reason, if quell_engine_new refuses with another status than QUELL_STATUS_INTERFACE.
     ///
     /// quell writes one line that ends with a zero byte, and cuts it off if it's too long. It writes nothing if the
     /// field is NULL, or in a library without the feature "text".
@@ -183,11 +183,8 @@ impl From<EngineError> for Refusal {
                 Mechanism::LazyUnmap => c"quell_setup.policy has S3: build with the feature \"lazy\"",
                 Mechanism::RemoteFlush => c"quell_setup.policy has S4: build with the feature \"remote\"",
             },
-            EngineError::LedgerInUse => {
-                c"quell_setup.ledger belongs to another engine: give each engine memory of its own"
-            }
-            // The engine can't return the other reasons here: every CPU has slots, and a library without the feature
-            // "text" has only one policy. A later version of the engine may refuse more.
+            // The engine can't return the other reasons here: every CPU has slots, the ledger is new, and a library without
+            // the feature "text" has only one policy. A later version of the engine may refuse more.
             _ => c"quell_setup describes a machine on which the engine does not run",
         };
         refusal(quell_status::Unsupported, text)
@@ -248,56 +245,69 @@ fn features(given: &quell_features) -> Result<Features, Refusal> {
     })
 }
 
-/// Initialises an array in C's memory.
+/// Examines the memory of an array.
 ///
 /// # Errors
 /// `why`, if there are elements and no memory, or if it isn't aligned.
+fn is_array<P: Place>(first: *mut P, count: usize, why: &'static CStr) -> Result<(), Refusal> {
+    match count {
+        0 => Ok(()),
+        _ => examine(first).map_err(|status| refusal(status, why)),
+    }
+}
+
+/// Initialises an array in C's memory.
 ///
 /// # Safety
-/// `first` is memory for `count` elements that is used for nothing else, for ever; or it is NULL, or `count` is 0.
+/// `first` is memory for `count` elements that is used for nothing else, for ever, and was examined; or `count` is 0.
 unsafe fn array<P: Place>(
     first: *mut P,
     count: usize,
-    why: &'static CStr,
     make: impl Fn(usize) -> P::Content,
-) -> Result<&'static [P::Content], Refusal> {
+) -> &'static [P::Content] {
     if count == 0 {
-        return Ok(&[]);
+        return &[];
     }
     // C places the elements of its array `size_of::<P>()` apart, so we check that their content has that size.
     const { assert!(size_of::<P>() == size_of::<P::Content>()) };
-    let first: *mut P::Content = examine(first)
-        .map(|()| first.cast())
-        .map_err(|status| refusal(status, why))?;
+    let first: *mut P::Content = first.cast();
     for index in 0..count {
         // SAFETY: within the array, as the caller promises.
         unsafe { first.add(index).write(make(index)) };
     }
     // SAFETY: initialised above; the memory is the array's for ever.
-    Ok(unsafe { core::slice::from_raw_parts(first, count) })
+    unsafe { core::slice::from_raw_parts(first, count) }
 }
 
-/// Initialises the state of each CPU at its place.
+/// Examines the places of the CPUs.
 ///
 /// # Errors
 /// If a place is NULL or not aligned.
 ///
 /// # Safety
-/// `first` is an array of `count` pointers, each NULL or to memory that is used for nothing else. Both stay for ever.
+/// `first` is NULL or an array of `count` pointers.
+unsafe fn are_places(first: *const *mut quell_cpu, count: usize) -> Result<(), Refusal> {
+    let why =
+        c"quell_setup.cpu_places, or a pointer in it, is NULL or not aligned to QUELL_LINE_ALIGN";
+    let refused = |status| refusal(status, why);
+    examine(first).map_err(refused)?;
+    for cpu in 0..count {
+        // SAFETY: within the array, as the caller promises.
+        examine(unsafe { *first.add(cpu) }).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Initialises the state of each CPU at its place.
+///
+/// # Safety
+/// `first` is an array of `count` pointers to memory that is used for nothing else. Both were examined, and stay for
+/// ever.
 unsafe fn places(
     first: *const *mut quell_cpu,
     count: usize,
     make: impl Fn(usize) -> <quell_cpu as Place>::Content,
-) -> Result<Places, Refusal> {
-    let why =
-        c"quell_setup.cpu_places, or a pointer in it, is NULL or not aligned to QUELL_LINE_ALIGN";
-    let examined = |place| examine(place).map_err(|status| refusal(status, why));
-    examine(first).map_err(|status| refusal(status, why))?;
-    // We check every place before we write to any, so that a refusal changes nothing.
-    for cpu in 0..count {
-        // SAFETY: within the array, as the caller promises.
-        examined(unsafe { *first.add(cpu) })?;
-    }
+) -> Places {
     for cpu in 0..count {
         // SAFETY: as the caller promises.
         unsafe {
@@ -307,7 +317,7 @@ unsafe fn places(
         };
     }
     // SAFETY: a pointer to initialised memory that stays for ever is a reference; no code writes the array any more.
-    Ok(unsafe { core::slice::from_raw_parts(first.cast(), count) })
+    unsafe { core::slice::from_raw_parts(first.cast(), count) }
 }
 
 /// Makes an engine.
@@ -322,7 +332,8 @@ unsafe fn places(
 /// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
 /// * a text that isn't a policy, or that needs a mechanism that the library was built without,
 /// * features that contradict each other, and an unsupported number of CPUs,
-/// * memory of an engine that has a CPU online,
+/// * memory of an engine that has a CPU online (`engine` only: it does not notice another engine's `cpus`, `slots` or
+///   `ledger`, and overwrites them),
 /// * `start_secondary` in a library without the feature "secondary".
 ///
 /// Context: once, before any CPU is online.
@@ -405,7 +416,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
             c"quell_hooks.start_secondary is set: build the library with the feature \"secondary\"",
         ));
     }
-    // We check every reason for which the engine may refuse before we write to any memory.
+    // We check every reason to refuse before we write to any memory.
     features
         .check(setup.cpu_count)
         .and_then(|()| is_built_in(&policy, &features))?;
@@ -440,29 +451,32 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
             c"quell_setup.ledger is NULL: set it, or ledger_entries to 0",
         ));
     }
+    let why = c"quell_setup.ledger is not aligned to QUELL_LINE_ALIGN";
+    is_array(setup.ledger, setup.ledger_entries, why)?;
+    if setup.cpu_places.is_null() {
+        let why = c"quell_setup.cpus is not aligned to QUELL_LINE_ALIGN";
+        is_array(setup.cpus, cpus, why)?;
+    } else {
+        // SAFETY: C vouches for the array.
+        unsafe { are_places(setup.cpu_places, cpus) }?;
+    }
     let why = c"quell_setup.slots is not aligned to QUELL_LINE_ALIGN";
-    // SAFETY: C gives the arrays to the engine for ever.
-    let slots = unsafe { array(setup.slots, slots, why, |_| Slot::new()) }?;
+    is_array(setup.slots, slots, why)?;
+    // SAFETY: C gives the arrays to the engine for ever; each was examined.
+    let slots = unsafe { array(setup.slots, slots, |_| Slot::new()) };
     let per_cpu = |cpu: usize| match each {
         0 => PerCpuData::new(),
         _ => PerCpuData::with_slots(&slots[cpu * each..][..each]),
     };
     let (per_cpu, places): (&[_], Places) = if setup.cpu_places.is_null() {
-        let why = c"quell_setup.cpus is not aligned to QUELL_LINE_ALIGN";
-        // SAFETY: C gives the arrays to the engine for ever.
-        (unsafe { array(setup.cpus, cpus, why, per_cpu) }?, &[])
+        // SAFETY: as above.
+        (unsafe { array(setup.cpus, cpus, per_cpu) }, &[])
     } else {
         // SAFETY: C gives the places, and the array that names them, to the engine for ever.
-        let places = unsafe { places(setup.cpu_places, cpus, per_cpu) }?;
-        (&[], places)
+        (&[], unsafe { places(setup.cpu_places, cpus, per_cpu) })
     };
-    let why = c"quell_setup.ledger is not aligned to QUELL_LINE_ALIGN";
-    // SAFETY: C gives the ledger to the engine for ever.
-    let ledger = unsafe {
-        array(setup.ledger, setup.ledger_entries, why, |_| {
-            LedgerEntry::new()
-        })
-    }?;
+    // SAFETY: as above.
+    let ledger = unsafe { array(setup.ledger, setup.ledger_entries, |_| LedgerEntry::new()) };
     // SAFETY: C gives this memory to the engine, and doesn't move it.
     unsafe {
         EngineCell::make(

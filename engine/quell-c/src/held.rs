@@ -229,6 +229,10 @@ impl BatchPlace {
             let base = range.stride == PageSize::Base && range.pages <= RUN_PAGES;
             if base && run.of == Self::run_of(space, scope) && run.next == range.start.0 {
                 run.next += range.pages;
+                // As in `report_elsewhere`. Pages that the header's inline functions add never reach an end.
+                if run.next & (HALF - 1) == 0 {
+                    Self::report_run(room);
+                }
                 return;
             }
             Self::report_elsewhere(room, space, range, scope);

@@ -55,16 +55,16 @@ impl quell_status {
             quell_status::Ok => c"done",
             quell_status::Null => c"a pointer is NULL: pass memory, unless quell.h says that NULL is allowed",
             quell_status::Misaligned => {
-                c"memory is not aligned: declare it with its type, or align it to QUELL_LINE_ALIGN"
+                c"memory is not aligned: declare it with its type, or align it to QUELL_LINE_ALIGN; for quell_zero, to a page"
             }
             quell_status::Interface => {
-                c"the header is not the library's: set quell_setup.interface to QUELL_INTERFACE, and compile with the library's quell.h"
+                c"the header is not the library's: set quell_setup.interface to QUELL_INTERFACE, compile with the library's quell.h, and define QUELL_BATCH_SPACES and QUELL_CPUS_8192 as the library has them"
             }
             quell_status::Policy => c"the text is no policy: see quell_setup.message",
             quell_status::Unsupported => {
                 c"the machine or the library cannot do this: see quell_setup.message, or the function in quell.h"
             }
-            quell_status::NoEngine => c"there is no engine in this memory: call quell_engine_new first",
+            quell_status::NoEngine => c"there is no engine in this memory, or no suite: call quell_engine_new or quell_conformance_new first",
             quell_status::NoSpace => {
                 c"there is no space in this memory, or it was retired: call quell_space_new first"
             }
@@ -78,7 +78,7 @@ impl quell_status {
             quell_status::Offline => c"this CPU is not online: call quell_cpu_online first",
             quell_status::Online => c"a CPU is online already: call quell_cpu_offline first",
             quell_status::Running => {
-                c"this CPU runs the space: call quell_switch_to with another, or quell_enter_lazy, first"
+                c"this CPU runs the space: call quell_switch_to with another, or quell_enter_lazy, first; or it is the kernel's space, which is never loaded or retired"
             }
             quell_status::InBatch => {
                 c"an unfinished batch has changes of the space: call quell_batch_finish first"
@@ -87,7 +87,7 @@ impl quell_status {
                 c"the batch can take no more frames: call quell_batch_finish, then report again"
             }
             quell_status::Range => {
-                c"the range is empty, has no whole number of strides, or is outside the address space: count in pages of 4096 bytes, or use quell_range_of"
+                c"the range is empty, is no whole number of strides or pages, is outside the address space, or is too small: see the function in quell.h; a quell_range counts pages of 4096 bytes (quell_range_of)"
             }
             quell_status::Value => {
                 c"a number is not in its enumeration: pass an enumerator of the type that quell.h names"

@@ -105,7 +105,7 @@ impl quell_range {
             0 => PageSize::Base,
             1 => PageSize::Large,
             stride => {
-                refuse(stride != quell_stride::Huge as u32, quell_status::Range)?;
+                refuse(stride != quell_stride::Huge as u32, quell_status::Value)?;
                 PageSize::Huge
             }
         };

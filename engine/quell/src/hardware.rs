@@ -430,9 +430,10 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// ([`FlushInFlight`](crate::FlushInFlight)).
     ///
     /// The kernel may wake or queue the code that calls [`FlushInFlight::is_done`](crate::FlushInFlight::is_done).
-    /// While a flush is in flight, every [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt) makes this call at
-    /// its end, with interrupts masked. So does every CPU that is going offline. The call may be needless, but never
-    /// comes before the answers.
+    /// While a flush is in flight, everything that answers requests makes this call afterwards, with interrupts masked:
+    /// [`MaskedCpu::on_interrupt`](crate::MaskedCpu::on_interrupt), [`Cpu::poll`](crate::Cpu::poll), each call that
+    /// waits for other CPUs, and [`Engine::cpu_offline`](crate::Engine::cpu_offline). So it must not take a lock under
+    /// which a CPU polls or waits. The call may be needless, but never comes before the answers.
     #[inline]
     fn flush_answered(&self) {}
 

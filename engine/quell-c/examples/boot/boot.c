@@ -292,8 +292,10 @@ void main(quell_u32 cpu)
             .message = why,
             .message_size = sizeof why,
         };
-        if (quell_engine_new(&engine, &setup) != QUELL_STATUS_OK)
+        enum quell_status made = quell_engine_new(&engine, &setup);
+        if (why[0])
             quell_panic(why, __builtin_strlen(why));
+        check(made);
 #if defined(UNIKERNEL)
         check(quell_space_new(&engine, &space, (quell_u64)tables >> 12));
 #else

@@ -67,6 +67,15 @@ int main(void)
     DONE(changed(&space, 1, 1, QUELL_SCOPE_LEAF));
     REFUSED(changed(&space, 2, 0, QUELL_SCOPE_LEAF), RANGE);
     REFUSED(changed(&space, 2, ~(quell_u64)0, QUELL_SCOPE_LEAF), RANGE);
+    finished(1, 1, 1, QUELL_SCOPE_LEAF);
+    /* Nor does a range reach beyond the lower half. */
+    const quell_u64 half = (quell_u64)1 << 44;
+    DONE(changed(&space, half - 4, 2, QUELL_SCOPE_LEAF));
+    REFUSED(changed(&space, half - 2, 4, QUELL_SCOPE_LEAF), RANGE);
+    DONE(changed(&space, half - 2, 2, QUELL_SCOPE_LEAF));
+    REFUSED(changed(&space, half, 1, QUELL_SCOPE_LEAF), RANGE);
+    finished(1, half - 4, 4, QUELL_SCOPE_LEAF);
+    DONE(changed(&space, 1, 1, QUELL_SCOPE_LEAF));
     for (quell_u64 page = 2; page < 100; page++)
         DONE(changed(&space, page, 1, QUELL_SCOPE_LEAF));
     DONE(quell_batch_finish(&batch, NULL));

@@ -476,7 +476,7 @@ static void batches(void)
 
     /* Invalid ranges. */
     static const struct quell_range none[] = {
-        {5, 0, QUELL_STRIDE_BASE},         {5, 1, 3},
+        {5, 0, QUELL_STRIDE_BASE},
         {5, 512, QUELL_STRIDE_LARGE},      {512, 100, QUELL_STRIDE_LARGE},
         {512, 512, QUELL_STRIDE_HUGE},     {UINT64_MAX, 1, QUELL_STRIDE_BASE},
         {5, UINT64_MAX, QUELL_STRIDE_BASE}, {1ull << 52, 1, QUELL_STRIDE_BASE},
@@ -489,6 +489,9 @@ static void batches(void)
         REFUSED(quell_refresh(&engine, &space, none[i]), RANGE);
         REFUSED(quell_flush(&engine, HERE, &space, &none[i], 0), RANGE);
     }
+    static const struct quell_range unnamed = {5, 1, 3};
+    REFUSED(quell_batch_changed(&batch, &space, unnamed, 0), VALUE);
+    REFUSED(quell_flush(&engine, HERE, &space, &unnamed, 0), VALUE);
     REFUSED(quell_flush(&engine, HERE, &space, (const struct quell_range *)((const char *)&one + 1), 0), MISALIGNED);
     REFUSED(quell_flush(&engine, HERE, &space, &one, 2), VALUE);
     REFUSED(quell_batch_changed(&batch, &space, one, 2), VALUE);

@@ -47,7 +47,7 @@ int main(void)
     range.stride = 3;
     range.start = 0;
     range.pages = 1 << 18;
-    MISUSE(quell_flush(&engine, HERE, &space, &range, QUELL_SCOPE_LEAF), RANGE);
+    MISUSE(quell_flush(&engine, HERE, &space, &range, QUELL_SCOPE_LEAF), VALUE);
     this_cpu = 1;
     IS(quell_is_online(&engine), 0);
     MISUSE(quell_enter_lazy(&engine, HERE), OFFLINE);
