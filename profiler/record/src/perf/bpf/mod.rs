@@ -55,12 +55,14 @@ impl ProgramSet {
         let numbers = maps.numbers(flush);
         let load = |code: Vec<u64>| Program::load(&code);
         Ok(Self {
-            // We attach in this order: `exit` needs the time of `entry`, and queued work needs `exit`.
+            // We attach in this order, and detach in the opposite one. `exit` needs the time of `entry`, and queued work
+            // needs `exit`. A request must not be queued while `flush` doesn't see the next one, which ends it: its
+            // wait would last until summing goes on.
             programs: [
                 (c"csd_function_entry", load(programs::entry(&numbers))?),
                 (c"csd_function_exit", load(programs::exit(&numbers))?),
-                (c"csd_queue_cpu", load(programs::queue(&numbers))?),
                 (c"tlb_flush", load(programs::flush(&numbers))?),
+                (c"csd_queue_cpu", load(programs::queue(&numbers))?),
             ],
             maps,
             attached: Vec::new(),
@@ -75,7 +77,6 @@ impl ProgramSet {
                     self.attached.push(program.attach(tracepoint)?);
                 }
             }
-            // Detaches `csd_queue_cpu` and `tlb_flush` first, so that no new work waits for its end.
             (false, false) => while self.attached.pop().is_some() {},
             _ => {}
         }
@@ -382,7 +383,7 @@ mod tests {
         let mut here = CpuSet::new();
         here.set(rustix::thread::sched_getcpu());
         sched_setaffinity(None, &here).unwrap();
-        let [entry, exit, queue, flush] = &sums.programs.programs;
+        let [entry, exit, flush, queue] = &sums.programs.programs;
         let target = || {
             entry.1.run(&[FLUSH, WORK]).unwrap();
             exit.1.run(&[FLUSH, WORK]).unwrap();
