@@ -237,7 +237,18 @@ impl LiveArgs {
     fn file(&self) -> anyhow::Result<Output> {
         if let Some(path) = &self.output {
             let name = path.display().to_string();
-            if let Some(why) = machines::waits_for_others(path) {
+            let why = match path.to_str() {
+                Some("-") => Some("standard output cannot be read again; name a file".to_owned()),
+                _ if path.exists() && !path.is_file() => Some(
+                    machines::waits_for_others(path)
+                        .unwrap_or(
+                            "this is no regular file, so the recording could not be read again",
+                        )
+                        .to_owned(),
+                ),
+                _ => None,
+            };
+            if let Some(why) = why {
                 return Err(usage(format_args!("--output {name}: {why}")));
             }
             let made = !path.exists();

@@ -9,7 +9,7 @@ use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::{Range, count, counted, percent, percents, span, time};
 use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
-use crate::understand::RECORDERS;
+use crate::understand::{RECORDERS, UNKNOWN};
 use judged::{JudgedPrograms, MATTERS};
 
 /// The largest number of lines of the answer.
@@ -268,7 +268,7 @@ impl Answer<'_> {
     fn no_shootdowns(&self) -> Option<Line> {
         let is_own = |cause| self.from.windows_ns.is_some() && RECORDERS.contains(&cause);
         let mut others = self.report.others.iter();
-        let most = others.find(|other| !is_own(other.cause));
+        let most = others.find(|other| !is_own(other.cause) && other.cause != UNKNOWN);
         let other = most.filter(|other| other.count as f64 > self.all)?;
         let mut functions = other.functions.iter().take(3).map(|(name, _)| name);
         let mut line = Line::new("Not TLB")

@@ -2,7 +2,7 @@
 
 use crate::attribute::{Attribution, Evidence};
 use crate::figures::{count, counted, percent, time};
-use crate::report::Report;
+use crate::report::{OtherRow, Report};
 
 /// Returns the notes for this recording.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
@@ -29,6 +29,10 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
                 .into(),
         );
     }
+    let is_unnamed = |other: &OtherRow| other.functions.iter().any(|(name, _)| name.is_empty());
+    if report.others.iter().any(is_unnamed) {
+        notes.push("The kernel hides the names of its functions, so shootdowns cannot be told from other interrupts. Record as root, or with CAP_SYSLOG.".into());
+    }
     let broken: u64 = from
         .sites
         .iter()
@@ -43,7 +47,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
     if from.seen.stacks && broken * 5 > all && all > 0 {
         notes.push(format!(
-            "{} of the interrupts have stacks that end before a function of the program itself, usually because it has no frame pointers. Build it with -fno-omit-frame-pointer, or record with --call-graph dwarf.",
+            "{} of the interrupts have stacks that end before a function of the program itself, usually because it has no frame pointers. Build it with -fno-omit-frame-pointer, or record it with `perf record --call-graph dwarf` and --import the text.",
             percent(broken as f64 / all as f64)
         ));
     }

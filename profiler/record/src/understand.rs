@@ -34,7 +34,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("rps_trigger", "network"),
     ("retrigger_next_event", "clocks"),
     ("clock_was_set", "clocks"),
-    (UNTOLD, "unknown causes"),
+    (UNTOLD, UNKNOWN),
 ];
 
 /// The function's name if the recording doesn't contain it.
@@ -46,10 +46,20 @@ pub(crate) const RECORDERS: [&str; 2] = ["perf", "code patching"];
 /// The owner whose callers wait for every CPU that they interrupt.
 const BARRIERS: &str = "membarrier";
 
+/// The owner of functions without a name: they may be shootdowns, too.
+pub(crate) const UNKNOWN: &str = "unknown causes";
+
 fn owner(function: &str) -> &'static str {
+    // Without CAP_SYSLOG the kernel hides its functions' names.
+    if function.is_empty() {
+        return UNKNOWN;
+    }
     let found = OWNERS.iter().find(|(name, _)| function.starts_with(name));
     found.map_or("other parts of the kernel", |(_, owner)| owner)
 }
+
+/// The largest ratio of the recording's length to that of its windows at which windows show nearly all running threads.
+const WHOLE: f64 = 1.25;
 
 impl Report {
     /// Computes the report. With `only`, sites, programs and advice are limited to that program.
@@ -188,8 +198,11 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let own = (program.cpu_ns as f64 - recording).max(program.cpu_ns as f64 / 2.0);
             let told = from.ran(&program.name);
             let told = told.map(|ran| (ran.user_ns + ran.kernel_ns) as f64);
-            let told = told.filter(|&told| told >= RAN_NS);
-            let seen = (program.cpu_ns > 0).then(|| own * from.scale_of_time());
+            // A thread that runs for a whole window isn't seen to run, so windows tell only if they cover most of the time.
+            let is_whole = from.scale_of_time() < WHOLE;
+            let seen = (program.cpu_ns > 0 && is_whole).then(|| own * from.scale_of_time());
+            let told =
+                told.filter(|&told| told >= RAN_NS || seen.is_none() && told >= RAN_NS / 4.0);
             let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
             let waited = costs.waited();
             ProgramRow {

@@ -450,15 +450,16 @@ fn ten_times_as_long() -> Attribution {
 
 #[test]
 fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
-    let cpu = |report: &Report| report.programs[0].cpu_ns.unwrap();
+    let cpu = |report: &Report| report.programs[0].cpu_ns;
     let once = Report::new(analysed(PERF), None);
     let report = Report::new(ten_times_as_long(), None);
     assert_eq!(
         (once.ns, report.ns),
         (analysed(PERF).elapsed_ns(), 10 * once.ns)
     );
-    // A window of a tenth of the time represents ten times its CPU time.
-    assert!((cpu(&report) / cpu(&once) - 10.0).abs() < 0.1, "{report:?}");
+    // A window of a tenth of the time doesn't tell how long a program ran: threads that ran on show no event in it.
+    assert!(cpu(&once).is_some_and(|ns| ns > 0.0), "{once:?}");
+    assert_eq!(cpu(&report), None);
 }
 
 #[test]

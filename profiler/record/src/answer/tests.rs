@@ -154,7 +154,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
     let mut advice = advice().new_tree(&mut runner).unwrap().current();
     (advice.program, advice.means) = ("server".into(), Means::Setting);
     let mut other = other().new_tree(&mut runner).unwrap().current();
-    other.count = 5_000;
+    (other.cause, other.count) = ("membarrier", 5_000);
     (report.programs, report.sites) = (programs, vec![site]);
     (report.advice, report.others) = (vec![advice], vec![other]);
     let labels = |report: &Report, windows: Option<u64>| {
@@ -181,6 +181,9 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
             "Others"
         ]
     );
+    // Interrupts of unknown causes may be shootdowns.
+    report.others[0].cause = UNKNOWN;
+    assert!(!labels(&report, None).contains(&"Not TLB".to_owned()));
     // The recorder itself patches the kernel's code at the ends of windows.
     report.others[0].cause = "code patching";
     assert_eq!(labels(&report, None)[8], "Not TLB");

@@ -137,13 +137,10 @@ impl Reader<'_> {
         if !self.processes.take(&change) {
             return Ok(());
         }
-        // If all processes are recorded, the machine's account is enough.
-        if self.processes.wanted().is_some() {
-            let process = processes::process(&change);
-            let comm = self.processes.comm(process, self.names);
-            let over = self.processes.has_ended(process);
-            self.times.change(&change, &comm, over);
-        }
+        let process = processes::process(&change);
+        let comm = self.processes.comm(process, self.names);
+        let over = self.processes.has_ended(process);
+        self.times.change(&change, &comm, over);
         sink.item(&Item::Change(change))
     }
 

@@ -22,7 +22,7 @@ use super::host::{
 use super::memory;
 use super::options::{Options, SumMode};
 use super::plan::Plan;
-use super::processes::Processes;
+use super::processes::{Processes, numbers};
 use super::records::OpenEvent;
 use super::rights::RecordError;
 use super::rings::{self, MissingEvents, Ring};
@@ -248,8 +248,11 @@ impl Recorder {
         match &child {
             Some(child) => self.times.started(child.id()),
             None => {
-                let pids = self.processes.wanted().into_iter().flatten();
-                self.times.begin(pids.copied());
+                let pids = match self.processes.wanted() {
+                    Some(wanted) => wanted.iter().copied().collect(),
+                    None => numbers(Path::new("/proc")),
+                };
+                self.times.begin(pids.into_iter());
             }
         }
         let ahead = RaisedPriority::begin();
@@ -368,7 +371,10 @@ impl Recorder {
         state: &mut RecordingState,
     ) -> io::Result<()> {
         state.looked_ns = now;
-        self.times.look();
+        // If all processes are recorded, their accounts at the end are enough, with those of children in their parents'.
+        if !self.is_about_all() {
+            self.times.look();
+        }
         if let Some(adding) = &mut self.adding {
             adding.take()?;
             // We read mappings now, while the processes run.
