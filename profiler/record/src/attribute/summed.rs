@@ -58,8 +58,8 @@ impl Attribution {
                 let asked = site.asked.as_deref().unwrap_or("");
                 match own {
                     true => asked == &*place.call && begins_alike(&site.place, &place),
-                    // For a page fault, or reclaim in any other call, frames don't narrow the sites further.
-                    false => !CALLS.contains(&asked),
+                    // Other calls aren't recorded, but the frames are. A sum of a page fault has none.
+                    false => !CALLS.contains(&asked) && begins_alike(&site.place, &place),
                 }
             };
             let known = by_program.get(&place.program).into_iter().flatten();

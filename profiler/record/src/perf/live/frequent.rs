@@ -90,8 +90,8 @@ const CALLS: [(&str, libc::c_long); 19] = [
     ("userfaultfd", libc::SYS_userfaultfd),
 ];
 
-/// Other system calls that may flush: they read files, or start and end processes.
-const OTHERS: [(&str, libc::c_long); 20] = [
+/// Other system calls that may flush: they read files, protect pages for userfaultfd, or start and end processes.
+const OTHERS: [(&str, libc::c_long); 21] = [
     ("clone", libc::SYS_clone),
     ("clone3", libc::SYS_clone3),
     ("execve", libc::SYS_execve),
@@ -99,6 +99,7 @@ const OTHERS: [(&str, libc::c_long); 20] = [
     ("exit", libc::SYS_exit),
     ("exit_group", libc::SYS_exit_group),
     ("futex", libc::SYS_futex),
+    ("ioctl", libc::SYS_ioctl),
     ("pread64", libc::SYS_pread64),
     ("preadv2", libc::SYS_preadv2),
     ("pwrite64", libc::SYS_pwrite64),

@@ -161,6 +161,15 @@ impl Processes {
         }
     }
 
+    /// Returns the name of a thread's program: that of the main thread, or the thread's own if that is unknown.
+    pub(super) fn program(&self, pid: u32, tid: u32, names: &mut NameTable) -> Arc<str> {
+        let comm = self.comm(pid, names);
+        if comm.is_empty() {
+            return self.comm(tid, names);
+        }
+        comm
+    }
+
     /// Applies a change. Returns whether it must be written.
     pub(super) fn take(&mut self, change: &Change) -> bool {
         match *change {
@@ -573,6 +582,23 @@ mod tests {
         );
         processes.want_command(5);
         assert!(processes.take(&Change::forked(0, 5, 3)));
+    }
+
+    #[test]
+    fn a_program_has_the_name_of_its_main_thread() {
+        let mut names = NameTable::default();
+        let mut processes = Processes::default();
+        for (tid, name) in [(1, "server"), (2, "worker")] {
+            processes.take(&Change::Named {
+                time_ns: 0,
+                pid: 1,
+                tid,
+                comm: name.into(),
+                exec: false,
+            });
+        }
+        assert_eq!(&*processes.program(1, 2, &mut names), "server");
+        assert_eq!(&*processes.program(3, 2, &mut names), "worker");
     }
 
     #[test]

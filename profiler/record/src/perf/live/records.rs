@@ -63,7 +63,11 @@ pub(super) fn keep(
         cpu: record.cpu()?,
         pid,
         tid,
-        comm: processes.comm(tid, names),
+        comm: match processes.is_wanted(pid) {
+            true => processes.comm(tid, names),
+            // No change of it is written, so its threads would be taken for programs.
+            false => processes.program(pid, tid, names),
+        },
         event: event.name.clone(),
         fields,
         stack: Arc::new([]),
