@@ -112,7 +112,7 @@ impl Report {
             others: others(&from, scale),
             matrix: matrix(&from, scale),
             advice,
-            folded: folded(&from, scale),
+            folded: folded(&from, all),
             interrupts: row.unwrap_or(all.round() as u64),
             attributed: attributed.round() as u64,
             function_calls: from.row("CAL"),
@@ -349,7 +349,10 @@ fn matrix(from: &Attribution, scale: f64) -> Vec<(String, String, u64)> {
     cells
 }
 
-fn folded(from: &Attribution, scale: f64) -> BTreeMap<String, Weight> {
+/// Returns the recorded stacks, scaled up to `all` interrupts.
+fn folded(from: &Attribution, all: f64) -> BTreeMap<String, Weight> {
+    let recorded: u64 = from.folded.values().map(|weight| weight.interrupts).sum();
+    let scale = (all / recorded.max(1) as f64).max(1.0);
     let filled = from.folded.iter().map(|(stack, weight)| {
         let weight = Weight {
             interrupts: scaled(weight.interrupts, scale),

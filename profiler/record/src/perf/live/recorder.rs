@@ -91,10 +91,12 @@ const FEW: f64 = 0.2;
 const FEW_NS: u64 = 2_000_000_000;
 
 /// The largest number of processes in which we measure the cost.
-const MEASURED: usize = 64;
+const MEASURED: usize = 16;
 
-/// The turns of a trial. The first trial has more, enough to be certain if a program is steady, while they are short.
+/// The turns of a trial. The first trial has more, enough to be certain if a program is steady, while they are short and
+/// the limit is not below [`LARGE`]: each turn takes the recorder some milliseconds.
 const TURNS: (usize, usize) = (5, 17);
+const LARGE: f64 = 0.05;
 /// The length from which the first trial ends like the others. No window opens meanwhile.
 const LONG_NS: u64 = 500_000_000;
 
@@ -117,9 +119,9 @@ struct CostTrial {
 
 impl CostTrial {
     /// Returns whether the trial is over before this turn. The last turn is one of [`Mode::Sums`].
-    fn is_over(&self, turn: usize, now: u64) -> bool {
+    fn is_over(&self, turn: usize, now: u64, limit: f64) -> bool {
         let (least, most) = TURNS;
-        let is_longer = self.count == 0 && now < self.trial_ns + LONG_NS;
+        let is_longer = self.count == 0 && limit >= LARGE && now < self.trial_ns + LONG_NS;
         turn >= most || (turn >= least && turn % 2 == 1 && !is_longer)
     }
 }
@@ -461,7 +463,9 @@ impl Recorder {
 
     /// Returns whether the cost must be measured again.
     fn trial_is_due(&self, now: u64) -> bool {
-        self.adding.is_some() && self.options.overhead.is_finite() && now >= self.trial.due_ns
+        let limit = self.options.overhead;
+        let is_limited = limit > 0.0 && limit.is_finite();
+        self.adding.is_some() && is_limited && now >= self.trial.due_ns
     }
 
     /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running, or has
@@ -498,7 +502,7 @@ impl Recorder {
                 turn + 1
             }
         };
-        let mode = (!self.trial.is_over(turn, now)).then(|| mode_of(turn));
+        let mode = (!self.trial.is_over(turn, now, self.options.overhead)).then(|| mode_of(turn));
         if let Some(adding) = &mut self.adding {
             adding.turn(mode.unwrap_or(Mode::Sums))?;
         }

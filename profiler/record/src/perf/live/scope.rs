@@ -66,6 +66,11 @@ pub(super) fn resolve(
                     path.display()
                 ))
             })?;
+            // Processes that join later are not recorded.
+            if pids.is_empty() {
+                let group = path.display();
+                return Err(RecordError::Absent(format!("no process is in {group}")));
+            }
             host.scope = format!("control group {}", path.display());
             (pids, None)
         }
