@@ -119,6 +119,10 @@ fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
             assert_eq!(output.status.code(), Some(1), "{errors}");
         }
     }
+    for (file, why) in [("/dev/null", "no regular file"), ("-", "standard output")] {
+        let refused = quell(&["-o", file, "--", "true"]).assert().code(2);
+        refused.stderr(contains(why));
+    }
     assert_eq!(std::fs::read(&old).unwrap(), b"an earlier recording");
     assert!(!new.exists());
     // A recording that begins replaces the old file.

@@ -148,9 +148,7 @@ impl LiveArgs {
             return Ok(Outcome::Interrupted);
         }
         // We empty the file only now, so that an error before this point doesn't lose an earlier recording in it.
-        if file.metadata().with_context(|| name.clone())?.is_file() {
-            file.set_len(0).with_context(|| name.clone())?;
-        }
+        file.set_len(0).with_context(|| name.clone())?;
         let bar = self.bar();
         // A temporary file without a name exists as long as it's open.
         let written = file.try_clone().with_context(|| name.clone())?;
@@ -237,21 +235,20 @@ impl LiveArgs {
     fn file(&self) -> anyhow::Result<Output> {
         if let Some(path) = &self.output {
             let name = path.display().to_string();
-            let why = match path.to_str() {
-                Some("-") => Some("standard output cannot be read again; name a file".to_owned()),
-                _ if path.exists() && !path.is_file() => Some(
-                    machines::waits_for_others(path)
-                        .unwrap_or(
-                            "this is no regular file, so the recording could not be read again",
-                        )
-                        .to_owned(),
-                ),
-                _ => None,
+            let made = !path.exists();
+            let why = if name == "-" {
+                Some("standard output cannot be read again; name a file")
+            } else if !made && !path.is_file() {
+                let why = machines::waits_for_others(path);
+                why.or(Some(
+                    "no regular file, so the recording could not be read again",
+                ))
+            } else {
+                None
             };
             if let Some(why) = why {
                 return Err(usage(format_args!("--output {name}: {why}")));
             }
-            let made = !path.exists();
             let file = File::options()
                 .write(true)
                 .create(true)
@@ -259,10 +256,7 @@ impl LiveArgs {
                 .open(path)
                 .map_err(|error| usage(format_args!("--output {name}: {error}")))?;
             // Two recordings would overwrite each other's events. The lock ends with the process.
-            let is_file = file.metadata().is_ok_and(|about| about.is_file());
-            if is_file
-                && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
-            {
+            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 return Err(usage(format_args!(
                     "--output {name}: another recording is being written to it; name another file"
                 )));

@@ -58,7 +58,8 @@ impl Attribution {
                 let asked = site.asked.as_deref().unwrap_or("");
                 match own {
                     true => asked == &*place.call && begins_alike(&site.place, &place),
-                    // Other calls aren't recorded, but the frames are. A sum of a page fault has none.
+                    // The recorder doesn't record other calls. So only the frames show whether a site is in this call. A
+                    // sum of a page fault has no frames.
                     false => !CALLS.contains(&asked) && begins_alike(&site.place, &place),
                 }
             };

@@ -174,7 +174,7 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Measures what a program costs a flush, besides its own work, if it's the first at its tracepoint.
+    /// Measures the cost of an open tracepoint for a flush: that of the first program, without the program's own work.
     ///
     /// `flush` flushes many times, and returns the time of one flush. No program may be attached. Returns `None` if
     /// the kernel refuses, or if `flush` does.
@@ -383,6 +383,9 @@ mod tests {
         let mut here = CpuSet::new();
         here.set(rustix::thread::sched_getcpu());
         sched_setaffinity(None, &here).unwrap();
+        // Whatever is queued while `flush` is detached would wait until it is attached again.
+        let order = sums.programs.programs.each_ref().map(|(name, _)| *name);
+        assert_eq!(order[2..], [c"tlb_flush", c"csd_queue_cpu"]);
         let [entry, exit, flush, queue] = &sums.programs.programs;
         let target = || {
             entry.1.run(&[FLUSH, WORK]).unwrap();

@@ -373,10 +373,7 @@ impl Recorder {
         state: &mut RecordingState,
     ) -> io::Result<()> {
         state.looked_ns = now;
-        // If all processes are recorded, their accounts at the end are enough, with those of children in their parents'.
-        if !self.is_about_all() {
-            self.times.look();
-        }
+        self.times.look();
         if let Some(adding) = &mut self.adding {
             adding.take()?;
             // We read mappings now, while the processes run.
