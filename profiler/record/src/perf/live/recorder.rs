@@ -373,7 +373,11 @@ impl Recorder {
         state: &mut RecordingState,
     ) -> io::Result<()> {
         state.looked_ns = now;
-        self.times.look();
+        let is_second = now >= state.counted_ns + COUNT_NS;
+        // The accounts of all processes are many, and steer nothing.
+        if is_second || !self.is_about_all() {
+            self.times.look();
+        }
         if let Some(adding) = &mut self.adding {
             adding.take()?;
             // We read mappings now, while the processes run.
@@ -383,7 +387,7 @@ impl Recorder {
         }
         state.used_ns = self.times.ns();
         state.busy_ns = counters::busy_ns()?.saturating_sub(before.busy_ns());
-        if now >= state.counted_ns + COUNT_NS {
+        if is_second {
             state.counted_ns = now;
             state.counted = self.counts()?.values().sum();
         }
