@@ -213,39 +213,111 @@ pub fn uncut(function: &str) -> Option<String> {
     (ended.chars().count() <= ROOM).then_some(ended)
 }
 
-/// Drops angle brackets from a function's name, and the start of a long path.
+/// Drops a function's arguments, result type and type parameters, and the start of a long path.
 fn ended(function: &str) -> String {
+    let function = match implemented(function) {
+        Some((of, rest)) => format!("{of}{rest}"),
+        None => function.to_owned(),
+    };
+    let function = function.split(".llvm.").next().unwrap_or_default();
+    let plain = without_parameters(function);
+    let plain = without_arguments(&plain).replace(' ', "_");
+    if plain.chars().count() <= ROOM {
+        return plain;
+    }
+    let plain = plain.trim_end_matches("::");
+    let mut ends: Vec<usize> = outside(plain, "::").map(|at| at + 2).collect();
+    ends.retain(|&end| !plain[end..].is_empty() && !plain[end..].starts_with("::"));
+    let before_last = ends.len().checked_sub(2).map(|at| ends[at]);
+    plain[before_last.unwrap_or(0)..].to_owned()
+}
+
+/// Splits Rust's `<Type as Trait>::call` or `<Type>::call` into the type and the rest.
+fn implemented(function: &str) -> Option<(&str, &str)> {
+    let inner = function.strip_prefix('<')?;
+    let mut depth = 0usize;
+    let mut of = inner.len();
+    for (at, character) in inner.char_indices() {
+        match character {
+            '<' => depth += 1,
+            // An arrow (`fn() -> T`) closes nothing.
+            '>' if inner[..at].ends_with('-') => {}
+            '>' if depth == 0 => return Some((&inner[..of.min(at)], &inner[at + 1..])),
+            '>' => depth -= 1,
+            ' ' if depth == 0 && inner[at..].starts_with(" as ") => of = at,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Drops angle brackets and their content, but not those of C++ operators.
+fn without_parameters(function: &str) -> String {
     let mut plain = String::new();
     let mut depth = 0usize;
-    // `<T as Trait>::call` begins with a bracket, and its content is the useful part.
-    let from = usize::from(function.starts_with('<'));
-    for character in function[from..].chars() {
+    let mut symbol = false;
+    for character in function.chars() {
+        let is_operator = matches!(character, '<' | '>' | '=' | '-');
+        symbol = depth == 0 && is_operator && (symbol || plain.ends_with("operator"));
         match character {
+            _ if symbol => plain.push(character),
             '<' => depth += 1,
             '>' if depth > 0 => depth -= 1,
             _ if depth == 0 => plain.push(character),
             _ => {}
         }
     }
-    let plain = plain.replace(' ', "_");
-    if plain.chars().count() <= ROOM {
-        return plain;
-    }
-    let plain = plain.trim_end_matches("::");
-    // The arguments of a C++ function contain paths of their own, so skip round brackets.
+    plain
+}
+
+/// Drops the arguments of a C++ function and what stands around: `const` behind them, and the type of the result.
+fn without_arguments(function: &str) -> &str {
     let mut depth = 0usize;
-    let mut ends = Vec::new();
-    for (at, character) in plain.char_indices() {
+    let mut begin = None;
+    for (at, character) in function.char_indices() {
         match character {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ':' if depth == 0 && plain[at..].starts_with("::") => ends.push(at + 2),
+            '(' | '{' => {
+                if depth == 0 && character == '(' {
+                    begin = Some(at);
+                }
+                depth += 1;
+            }
+            ')' | '}' => {
+                depth = depth.saturating_sub(1);
+                // Names may contain brackets: `(anonymous namespace)::f`, `operator()`, Go's `(*T).run`.
+                let rest = &function[at + 1..];
+                let is_last = rest.is_empty()
+                    || rest.starts_with([' ', '&', '[', '.']) && !rest.starts_with(" ->");
+                let is_method = rest.starts_with('.') && function[..at].contains("(*");
+                if let Some(begin) = begin.filter(|&begin| begin > 0 && depth == 0)
+                    && character == ')'
+                    && is_last
+                    && !is_method
+                {
+                    let named = function[..begin].trim_end();
+                    let mut spaces = outside(named, " ").collect::<Vec<_>>().into_iter().rev();
+                    // `operator new` and `operator bool` are names.
+                    let space = spaces.find(|&space| !named[..space].ends_with("operator"));
+                    return &named[space.map_or(0, |space| space + 1)..];
+                }
+            }
             _ => {}
         }
     }
-    ends.retain(|&end| !plain[end..].is_empty() && !plain[end..].starts_with("::"));
-    let before_last = ends.len().checked_sub(2).map(|at| ends[at]);
-    plain[before_last.unwrap_or(0)..].to_owned()
+    function
+}
+
+/// Returns where `what` stands outside of round brackets and braces.
+fn outside<'a>(text: &'a str, what: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let mut depth = 0usize;
+    text.char_indices().filter_map(move |(at, character)| {
+        match character {
+            '(' | '{' => depth += 1,
+            ')' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        (depth == 0 && text[at..].starts_with(what)).then_some(at)
+    })
 }
 
 #[cfg(test)]
@@ -296,20 +368,48 @@ mod tests {
             short("<std::sys::thread::unix::Thread>::new::thread_start"),
             "new::thread_start"
         );
-        assert_eq!(
-            short("void f<int>(std::vector<int> const&)"),
-            "void_f(std::vector_const&)"
-        );
-        assert_eq!(
-            short(
-                "rocksdb::(anonymous_namespace)::PosixEnv::Schedule(void_(*)(void*), rocksdb::Env::Priority)"
+        for (name, expected) in [
+            ("void f<int>(std::vector<int> const&)", "f"),
+            (
+                "rocksdb::(anonymous namespace)::PosixEnv::Schedule(void (*)(void*), rocksdb::Env::Priority)",
+                "PosixEnv::Schedule",
             ),
-            "PosixEnv::Schedule(void_(*)(void*..."
-        );
-        assert_eq!(
-            short("ClickHouse::Allocator::freeNoTrack(DB::Memory::Chunk)"),
-            "Allocator::freeNoTrack(DB::Memory..."
-        );
+            (
+                "ClickHouse::Allocator::freeNoTrack(DB::Memory::Chunk)",
+                "ClickHouse::Allocator::freeNoTrack",
+            ),
+            (
+                "std::pair<int, std::map<long, char>> a::b<std::less<int>>::get[abi:cxx11](int) const",
+                "a::b::get[abi:cxx11]",
+            ),
+            ("operator new(unsigned long)", "operator_new"),
+            (
+                "bool operator< <int>(A<int> const&, A<int> const&)",
+                "operator<",
+            ),
+            ("std::ostream& operator<<(std::ostream&, X)", "operator<<"),
+            ("X::operator->() const", "X::operator->"),
+            ("X::operator()(int) const [clone .cold]", "X::operator()"),
+            (
+                "run()::{lambda(int)#1}::operator()(int) const",
+                "run()::{lambda(int)#1}::operator()",
+            ),
+            ("main.(*Cache).Put", "main.(*Cache).Put"),
+            (
+                "<alloc::vec::Vec<T> as core::ops::Drop>::drop",
+                "alloc::vec::Vec::drop",
+            ),
+            ("<fn() -> A<B> as Run>::run", "fn()_->_A::run"),
+            ("pac_decay_to_limit.llvm.19309765512", "pac_decay_to_limit"),
+            (
+                "LazyCompile:*run /app/x.js:10:3",
+                "LazyCompile:*run_/app/x.js:10:3",
+            ),
+            ("()", "()"),
+            ("a)b(c", "a)b(c"),
+        ] {
+            assert_eq!(short(name), expected);
+        }
         assert_eq!(short(&"x".repeat(400)).chars().count(), 36);
         assert_eq!(short("a<b<c"), "a");
         assert_eq!(short(""), "");
