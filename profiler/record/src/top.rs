@@ -8,9 +8,11 @@
 //! start, and a second gets the difference to the one before.
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::perf::file::Place;
+use crate::perf::live::numbers;
 use crate::perf::symbols::Symbols;
 use crate::perf::{Item, Progress, Sample, Sink, counters};
 use rustc_hash::FxHashMap;
@@ -20,7 +22,7 @@ use crate::attribute::site::kind_of_thread;
 use crate::event::{self, Event};
 use crate::figures::Range;
 
-/// The number of processes above which we forget all of them. A host may start new processes for months.
+/// The number of new processes after which we forget those that ended. A host may start new processes for months.
 const MOST_PROCESSES: usize = 1 << 12;
 
 /// The figures of one process in one second. Counts and times are per second.
@@ -33,7 +35,7 @@ pub struct Row {
     /// The name of a thread that flushes at the place with most of its interrupts, unless it's the program's. `worker-*`
     /// has a number at its end.
     pub thread: Option<String>,
-    /// Its CPU time in nanoseconds, which the kernel counts in steps of 10 ms. `None` if it has ended.
+    /// Its CPU time in nanoseconds since its last row, which the kernel counts in steps of 10 ms. `None` if it has ended.
     pub cpu_ns: Option<u64>,
     /// Flushes of other CPUs that it requested.
     pub flushes: u64,
@@ -95,11 +97,16 @@ struct RunTime {
 }
 
 impl RunTime {
-    fn new(pid: u32) -> Self {
-        RunTime {
-            ran_ns: counters::process_ns(pid),
-            looked: Instant::now(),
-        }
+    /// Reads all processes.
+    fn of_all() -> FxHashMap<u32, RunTime> {
+        let read = |pid| {
+            let time = RunTime {
+                ran_ns: counters::process_ns(pid),
+                looked: Instant::now(),
+            };
+            (pid, time)
+        };
+        numbers(Path::new("/proc")).into_iter().map(read).collect()
     }
 
     /// Returns the CPU time since the last call, per second.
@@ -117,17 +124,23 @@ pub struct Top<F> {
     tell: F,
     sums: FxHashMap<u32, Sum>,
     known: FxHashMap<u32, RunTime>,
+    /// The number of processes at the last reading of all.
+    all: usize,
     last: (Duration, Duration),
+    begun: Instant,
 }
 
 impl<F: FnMut(TopSecond) -> io::Result<()>> Top<F> {
     /// Creates empty sums.
     pub fn new(tell: F) -> Self {
+        let known = RunTime::of_all();
         Top {
             tell,
             sums: FxHashMap::default(),
-            known: FxHashMap::default(),
+            all: known.len(),
+            known,
             last: (Duration::ZERO, Duration::ZERO),
+            begun: Instant::now(),
         }
     }
 
@@ -137,13 +150,18 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Top<F> {
         let seconds = elapsed.saturating_sub(self.last.0).as_secs_f64().max(1e-9);
         let recorded = summed.saturating_sub(self.last.1).as_secs_f64() / seconds;
         self.last = (elapsed, summed);
-        if self.known.len() > MOST_PROCESSES {
-            self.known.clear();
+        if self.known.len() > self.all + MOST_PROCESSES {
+            self.known = RunTime::of_all();
+            self.all = self.known.len();
         }
         let mut processes = Vec::new();
         for (pid, Sum { row, calls, most }) in self.sums.drain() {
             let (_, thread) = most;
-            let known = self.known.entry(pid).or_insert_with(|| RunTime::new(pid));
+            // All others started in this second.
+            let known = self.known.entry(pid).or_insert(RunTime {
+                ran_ns: Some(0),
+                looked: self.begun,
+            });
             // Two calls may have sent equally many. Then choose by name, so that the row doesn't change from second to
             // second.
             let busiest = calls
@@ -166,6 +184,7 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Top<F> {
                 processes.push(row);
             }
         }
+        self.begun = Instant::now();
         processes.sort_by(|a, b| {
             let pays = b.paid().total_cmp(&a.paid());
             pays.then(b.sent.cmp(&a.sent)).then(a.pid.cmp(&b.pid))

@@ -34,6 +34,7 @@ mod unwind;
 pub use cost::MeasuredCost;
 pub use host::now_ns;
 pub use options::{CountMode, EventRequest, Filter, Options, Stack, SumMode};
+pub(crate) use processes::numbers;
 pub use recorder::Recorder;
 pub use rights::RecordError;
 pub use scope::{Scope, is_running};

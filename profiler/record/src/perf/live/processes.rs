@@ -480,7 +480,7 @@ pub(super) fn descendants(of: &HashSet<u32>, running: &[u32]) -> Vec<(u32, count
 }
 
 /// Lists the entries of a directory that are numbers.
-pub(super) fn numbers(directory: &Path) -> Vec<u32> {
+pub(crate) fn numbers(directory: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
