@@ -120,7 +120,7 @@ const MEASURES: [Measure; 6] = [
         key: "peak_bytes",
         name: "peak memory",
         shown: |bytes| format!("{:.1} MB", bytes / 1e6),
-        of: |spent| Some(spent.memory as f64),
+        of: |spent| spent.memory.map(|bytes| bytes as f64),
         grows: false,
     },
 ];

@@ -34,7 +34,10 @@ pub struct RunUsage {
     /// Interrupts sent to flush TLBs. `None` if we can't count them.
     pub interrupts: Option<u64>,
     /// Memory in bytes: the peak of a command's largest process, or that of running processes at the end.
-    pub memory: u64,
+    ///
+    /// `None` if the peak is below this process's own. The kernel's account of a command begins before the command
+    /// replaces this process.
+    pub memory: Option<u64>,
 }
 
 /// A command that runs, and a counter of its interrupts.
@@ -44,6 +47,8 @@ pub struct CommandRun {
     /// The time at which it was told to end.
     ended: Option<Instant>,
     child: Child,
+    /// The peak of this process in KiB when the command started.
+    own_rss: i64,
 }
 
 impl CommandRun {
@@ -60,6 +65,7 @@ impl CommandRun {
             begun: Instant::now(),
             ended: None,
             child: command.spawn()?,
+            own_rss: usage(libc::RUSAGE_SELF).map_or(0, |usage| usage.ru_maxrss),
         })
     }
 
@@ -98,7 +104,8 @@ impl CommandRun {
             kernel,
             faults: usage.ru_minflt.cast_unsigned() + usage.ru_majflt.cast_unsigned(),
             interrupts: counter.and_then(|counter| counter.read().ok()),
-            memory: usage.ru_maxrss.cast_unsigned() * 1024,
+            memory: (usage.ru_maxrss > self.own_rss)
+                .then(|| usage.ru_maxrss.cast_unsigned() * 1024),
         };
         Ok((usage, status))
     }
@@ -151,7 +158,7 @@ impl ProcessTurn {
             kernel: Duration::from_nanos(used.kernel_ns),
             faults: used.faults,
             interrupts: is_counted.then_some(sent),
-            memory: after.pages * rustix::param::page_size() as u64,
+            memory: Some(after.pages * rustix::param::page_size() as u64),
         })
     }
 }
@@ -205,14 +212,17 @@ fn interrupts_sent(tid: Option<u32>) -> Option<Counter> {
 
 /// Returns the most resident pages that any process had that this one, or one of its children, has waited for.
 pub(super) fn peak_pages() -> u64 {
+    // In KiB.
+    usage(libc::RUSAGE_CHILDREN).map_or(0, |usage| (usage.ru_maxrss / 4).unsigned_abs())
+}
+
+/// Returns the kernel's account of this process, or of its children.
+fn usage(of: libc::c_int) -> Option<libc::rusage> {
     let mut usage = MaybeUninit::zeroed();
     // SAFETY: the kernel writes an `rusage` to this one, which lives until the call returns.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    let result = unsafe { libc::getrusage(of, usage.as_mut_ptr()) };
     // SAFETY: all-zero bytes are a valid `rusage`, and the kernel has written one since.
-    let usage: libc::rusage = unsafe { usage.assume_init() };
-    // In KiB.
-    let peak = (result == 0).then_some(usage.ru_maxrss / 4);
-    peak.map_or(0, i64::unsigned_abs)
+    (result == 0).then_some(unsafe { usage.assume_init() })
 }
 
 /// Waits for a child. Returns its exit status and its resource usage.
