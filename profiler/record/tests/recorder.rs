@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use quell_record::perf::file::{Recording, Writer};
 use quell_record::perf::live::{
-    CountMode, EventRequest, Filter, Options, RecordError, Recorder, Scope, Stack, SumMode, Summary,
+    CommandRun, CountMode, EventRequest, Filter, Options, RecordError, Recorder, Scope, Stack,
+    SumMode, Summary,
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -546,4 +547,54 @@ fn the_sums_of_a_process_that_has_ended_bear_its_name() {
     for program in ["true", "sleep"] {
         assert!(named.iter().any(|name| &**name == program), "{named:?}");
     }
+}
+
+#[test]
+fn a_program_that_ends_while_all_are_recorded_keeps_its_own_counts_and_time() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let options = Options {
+        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
+        sums: SumMode::Beside,
+        overhead: 1000.0,
+        ..Options::default()
+    };
+    let Some(recorder) = open(options, Scope::Everything) else {
+        return;
+    };
+    let mut program = Command::new(churn());
+    let mut running = Some(CommandRun::start(program.arg("60000")).unwrap());
+    let mut ended = None;
+    // Sums are read once a second. A CPU may hold those of the ended program for longer.
+    let (_, mut recording) = run(recorder, |progress| {
+        if running.as_ref().is_some_and(CommandRun::has_ended) {
+            let used = running.take().unwrap().wait().unwrap().0;
+            ended = Some((progress.elapsed, used));
+        }
+        let since = |at| progress.elapsed > at + Duration::from_millis(2_500);
+        ended.as_ref().is_some_and(|(at, _)| since(*at))
+    });
+    let used = ended.unwrap().1;
+    let (mut sent, mut rows, mut ran) = (0, Vec::new(), Duration::ZERO);
+    while let Some(item) = recording.next().unwrap() {
+        match item {
+            Item::Note(note) if note.contains("not summed in the kernel") => {
+                return eprintln!("NOT RUN: {note}");
+            }
+            Item::Statistics(read) => rows.push(read.interrupt("TLB").unwrap()),
+            Item::Sample(sample) if &*sample.event == "sums:flushes" => {
+                sent += sample.number("interrupts").unwrap();
+            }
+            Item::CpuTime(of) if of.comm == "churn" => ran += Duration::from_nanos(of.ns()),
+            _ => {}
+        }
+    }
+    let row = rows[1] - rows[0];
+    eprintln!("{sent} sent, {row} in /proc/interrupts; {ran:?} of {used:?}");
+    assert!(sent.abs_diff(row) <= row / 50 + 10, "{sent} of {row}");
+    // Its last reading may be a second old. Its rate until then tells the rest.
+    let cpu = used.cpu.as_secs_f64();
+    assert!(
+        (ran.as_secs_f64() - cpu).abs() <= cpu / 2.0 + 0.1,
+        "{ran:?} of {used:?}"
+    );
 }

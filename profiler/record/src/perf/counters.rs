@@ -37,6 +37,19 @@ pub fn busy_ns() -> io::Result<u64> {
     Ok(busy(&cpu_ns(&text)))
 }
 
+/// Reads the kernel's count of shootdown interrupts so far. `None` if there is no row `TLB`.
+///
+/// # Errors
+///
+/// If `/proc/interrupts` can't be read.
+pub fn shootdowns() -> io::Result<Option<u64>> {
+    let text = std::fs::read_to_string("/proc/interrupts")?;
+    Ok(interrupts(&text)
+        .iter()
+        .find(|row| row.name == "TLB")
+        .map(|row| row.counts.iter().sum()))
+}
+
 /// Reads the CPU time of all threads of a process, in steps of 10 ms. Returns `None` if it has ended.
 pub fn process_ns(pid: u32) -> Option<u64> {
     process(pid).map(|process| process.own.ns())

@@ -11,7 +11,9 @@ use super::frequent;
 use super::host::now_ns;
 use super::memory;
 use super::processes::Processes;
+use crate::attribute::ENOUGH;
 use crate::perf::bpf::{Caller, Sums};
+use crate::perf::counters;
 use crate::perf::file::Place;
 use crate::perf::sample::{Flushes, NameTable, Sample, Value};
 use crate::perf::symbols::Symbols;
@@ -32,6 +34,8 @@ struct Total {
     told: Flushes,
     /// A thread that made some of them, or 0.
     thread: u32,
+    /// Whether the process has ended, and nothing is left to write.
+    is_over: bool,
 }
 
 impl Total {
@@ -39,16 +43,21 @@ impl Total {
         self.taken.flushes + self.held.flushes
     }
 
-    /// Adds both kinds of flushes and multiplies them.
-    fn times(&self, scale: f64) -> Flushes {
+    /// Returns both kinds of flushes together.
+    fn all(&self) -> Flushes {
         let mut all = self.taken;
         all.add(&self.held);
-        all.times(scale)
+        all
+    }
+
+    /// Returns the flushes that aren't written yet.
+    fn unwritten(&self) -> Flushes {
+        self.all().since(&self.told)
     }
 
     /// Returns the flushes that aren't written yet, multiplied by `scale`, and marks them as written.
     fn tell(&mut self, scale: f64) -> Flushes {
-        let new = self.times(scale).since(&self.told);
+        let new = self.all().times(scale).since(&self.told);
         self.told.add(&new);
         new
     }
@@ -60,22 +69,54 @@ pub(super) struct SumReader {
     totals: FxHashMap<Caller, Total>,
     /// The places whose flushes CPUs held at the last reading.
     holding: Vec<Caller>,
-    victims: FxHashMap<u32, (u64, u64)>,
-    others: FxHashMap<u64, u64>,
+    /// Interrupts that processes took and their work, and interrupts for other functions.
+    victims: FxHashMap<u32, Total>,
+    others: FxHashMap<u64, Total>,
     /// Flushes for which the kernel had no room.
     pub(super) lost: u64,
     begun_ns: u64,
-    /// All flushes: those taken from the kernel, and those that CPUs hold.
-    seen: (u64, u64),
+    /// All flushes since then: those taken from the kernel, and those that CPUs hold.
+    seen: Total,
     /// The cost of the tracepoint for a flush, besides the programs.
     pub(super) open_ns: f64,
     /// The timing of the programs, with the time and the flushes before it.
     timing: Option<(OwnedFd, u64, u64)>,
     /// The time that the programs take for a flush.
     pub(super) flush_ns: Option<f64>,
-    /// The start of the current stop of summing, and the total length of earlier stops.
-    stopped_ns: Option<u64>,
-    was_stopped_ns: u64,
+    /// The start of the current stop of summing, and all earlier stops together.
+    stop: Option<Stop>,
+    stopped: Stop,
+}
+
+/// A moment, or a stretch of time: nanoseconds, and interrupts by the kernel's own count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stop {
+    ns: u64,
+    interrupts: u64,
+}
+
+impl Stop {
+    /// Returns this moment. Without a row `TLB` no interrupts are counted.
+    fn now() -> io::Result<Self> {
+        Ok(Self {
+            ns: now_ns(),
+            interrupts: counters::shootdowns()?.unwrap_or(0),
+        })
+    }
+
+    fn since(self, start: Stop) -> Self {
+        Self {
+            ns: self.ns.saturating_sub(start.ns),
+            interrupts: self.interrupts.saturating_sub(start.interrupts),
+        }
+    }
+
+    fn plus(self, other: Stop) -> Self {
+        Self {
+            ns: self.ns + other.ns,
+            interrupts: self.interrupts + other.interrupts,
+        }
+    }
 }
 
 impl SumReader {
@@ -100,12 +141,12 @@ impl SumReader {
             others: FxHashMap::default(),
             lost: 0,
             begun_ns: now_ns(),
-            seen: (0, 0),
+            seen: Total::default(),
             open_ns,
             timing: None,
             flush_ns: None,
-            stopped_ns: None,
-            was_stopped_ns: 0,
+            stop: None,
+            stopped: Stop::default(),
         })
     }
 
@@ -114,7 +155,7 @@ impl SumReader {
         self.take()?;
         // Earlier flushes may still be held by CPUs. We never write them.
         self.totals.retain(|_, total| total.held.flushes > 0);
-        for total in self.totals.values_mut() {
+        for total in self.totals.values_mut().chain([&mut self.seen]) {
             total.taken = Flushes::default();
             total.told = total.held;
         }
@@ -126,17 +167,23 @@ impl SumReader {
 
     /// Returns the time in which the kernel summed.
     pub(super) fn summed_ns(&self) -> u64 {
-        let all = now_ns().saturating_sub(self.begun_ns);
-        (all as f64 / self.scale()) as u64
+        let now = now_ns();
+        let stop = self.stop.map_or(0, |stop| now.saturating_sub(stop.ns));
+        now.saturating_sub(self.begun_ns)
+            .saturating_sub(self.stopped.ns + stop)
     }
 
-    /// Returns the factor that makes up for the time in which nothing was summed.
-    fn scale(&self) -> f64 {
-        let now = now_ns();
-        let stopped = self.stopped_ns.map_or(0, |since| now.saturating_sub(since));
-        let stopped = (self.was_stopped_ns + stopped) as f64;
-        let all = now.saturating_sub(self.begun_ns).max(1) as f64;
-        all / (all - stopped).max(all / 1e3)
+    /// Returns the [`factors`] until now.
+    fn scales(&self) -> io::Result<(f64, f64)> {
+        let stopped = match self.stop {
+            Some(stop) => self.stopped.plus(Stop::now()?.since(stop)),
+            None => self.stopped,
+        };
+        Ok(factors(
+            stopped,
+            self.summed_ns(),
+            self.seen.unwritten().interrupts,
+        ))
     }
 
     /// Takes the kernel's sums since the last call.
@@ -163,13 +210,19 @@ impl SumReader {
         }
         for (pid, interrupts, ns) in &new.victims {
             let victim = self.victims.entry(*pid).or_default();
-            *victim = (victim.0 + interrupts, victim.1 + ns);
+            victim.taken.interrupts += interrupts;
+            victim.taken.work_ns += ns;
         }
         for (function, count) in &new.others {
-            *self.others.entry(*function).or_default() += count;
+            self.others.entry(*function).or_default().taken.interrupts += count;
         }
-        let all = |sites: &[(Caller, Flushes)]| sites.iter().map(|(_, of)| of.flushes).sum::<u64>();
-        self.seen = (self.seen.0 + all(&new.sites), all(&new.held));
+        self.seen.held = Flushes::default();
+        for (_, flushes) in &new.sites {
+            self.seen.taken.add(flushes);
+        }
+        for (_, flushes) in &new.held {
+            self.seen.held.add(flushes);
+        }
         self.lost = new.lost;
         Ok(())
     }
@@ -177,7 +230,7 @@ impl SumReader {
     /// Begins to time the programs that sum, or ends it. Timing costs as much as a small program, so we do it briefly.
     pub(super) fn time(&mut self, on: bool) -> io::Result<()> {
         self.take()?;
-        let flushes = self.seen.0 + self.seen.1;
+        let flushes = self.seen.flushes();
         self.timing = match (self.timing.take(), on) {
             (None, true) => {
                 // A kernel may not time programs.
@@ -202,27 +255,20 @@ impl SumReader {
 
     /// Switches to another mode.
     pub(super) fn turn(&mut self, mode: Mode) -> io::Result<()> {
-        if let Some(since) = self.stopped_ns.take() {
-            self.was_stopped_ns += now_ns().saturating_sub(since);
+        self.sums.set(true, mode == Mode::Twice)?;
+        if let Some(stop) = self.stop.take() {
+            self.stopped = self.stopped.plus(Stop::now()?.since(stop));
         }
-        self.sums.set(true, mode == Mode::Twice)
+        Ok(())
     }
 
     /// Stops summing until the next [`turn`](Self::turn).
     pub(super) fn stop(&mut self) -> io::Result<()> {
-        self.stopped_ns.get_or_insert(now_ns());
-        self.sums.set(false, false)
-    }
-
-    /// Returns the flushes of these processes until the last [`take`](Self::take).
-    pub(super) fn flushes(&self, pids: impl Iterator<Item = u32>) -> FxHashMap<u32, u64> {
-        let mut flushes: FxHashMap<u32, u64> = pids.map(|pid| (pid, 0)).collect();
-        for (caller, total) in &self.totals {
-            if let Some(flushes) = flushes.get_mut(&caller.pid) {
-                *flushes += total.flushes();
-            }
+        self.sums.set(false, false)?;
+        if self.stop.is_none() {
+            self.stop = Some(Stop::now()?);
         }
-        flushes
+        Ok(())
     }
 
     /// Returns the flushes of each process until the last [`take`](Self::take).
@@ -237,18 +283,14 @@ impl SumReader {
     /// Lists the processes with sums that aren't written yet.
     pub(super) fn unexplained(&self) -> impl Iterator<Item = u32> {
         let totals = self.totals.iter();
-        let unexplained = totals.filter(|(_, total)| total.flushes() > total.told.flushes);
+        let unexplained =
+            totals.filter(|(_, total)| !total.is_over && total.unwritten().flushes > 0);
         unexplained.map(|(caller, _)| caller.pid)
     }
 
     /// Returns the total number of interrupts.
-    pub(super) fn interrupts(&self) -> u64 {
-        let scale = self.scale();
-        let all = self
-            .totals
-            .values()
-            .map(|total| total.times(scale).interrupts);
-        all.sum()
+    pub(super) fn interrupts(&self) -> io::Result<u64> {
+        Ok(self.seen.unwritten().times(self.scales()?.0).interrupts)
     }
 
     /// Returns the sums since the last call as samples, with the places of their stacks.
@@ -258,18 +300,15 @@ impl SumReader {
         processes: &mut Processes,
         names: &mut NameTable,
         symbols: &mut Symbols,
-    ) -> Vec<(Sample, Vec<Place>)> {
+    ) -> io::Result<Vec<(Sample, Vec<Place>)>> {
         let mut told = Vec::new();
-        let scale = self.scale();
+        let (scale, scale_of_time) = self.scales()?;
         let [flushes, taken, queued] =
             ["sums:flushes", "sums:taken", "sums:queued"].map(|name| names.get(name));
-        let mut ended = Vec::new();
-        for (caller, total) in &mut self.totals {
+        for (caller, total) in self.totals.iter_mut().filter(|(_, of)| !of.is_over) {
             let new = total.tell(scale);
             let has_ended = processes.has_ended(caller.pid);
-            if has_ended {
-                ended.push(*caller);
-            }
+            total.is_over = has_ended;
             if new == Flushes::default() {
                 continue;
             }
@@ -287,30 +326,60 @@ impl SumReader {
             let of = sample(time_ns, caller.pid, &flushes, fields, processes, names);
             told.push((of, stack));
         }
-        for caller in &ended {
-            self.totals.remove(caller);
-        }
-        let with = |of: u64| (of as f64 * scale).round() as u64;
-        for (pid, (interrupts, ns)) in self.victims.drain() {
-            let fields = [("interrupts", with(interrupts)), ("work_ns", with(ns))];
+        // A CPU holds flushes until another place flushes there, even if the process has ended.
+        let is_held = |total: &Total| total.held != Flushes::default();
+        self.totals
+            .retain(|_, total| !total.is_over || is_held(total));
+        let mut idle = Vec::new();
+        for (pid, total) in &mut self.victims {
+            let new = total.tell(scale);
+            if new == Flushes::default() {
+                idle.push(*pid);
+                continue;
+            }
+            let fields = [("interrupts", new.interrupts), ("work_ns", new.work_ns)];
             let fields = fields.map(|(name, value)| (names.get(name), Value::Unsigned(value)));
-            let of = sample(time_ns, pid, &taken, fields.into(), processes, names);
+            let of = sample(time_ns, *pid, &taken, fields.into(), processes, names);
             told.push((of, Vec::new()));
         }
-        for (function, count) in self.others.drain() {
-            let name = symbols.kernel(function);
+        // While nothing is summed, each is idle.
+        if self.stop.is_none() {
+            for pid in idle {
+                self.victims.remove(&pid);
+            }
+        }
+        for (function, total) in &mut self.others {
+            let new = total.tell(scale_of_time);
+            if new == Flushes::default() {
+                continue;
+            }
+            let name = symbols.kernel(*function);
             let fields = vec![
                 (
                     names.get("func"),
                     text(name.as_deref().unwrap_or(""), names),
                 ),
-                (names.get("count"), Value::Unsigned(with(count))),
+                (names.get("count"), Value::Unsigned(new.interrupts)),
             ];
             let of = sample(time_ns, 0, &queued, fields, processes, names);
             told.push((of, Vec::new()));
         }
-        told
+        Ok(told)
     }
+}
+
+/// Returns the factors of flushes, and of anything else, that make up for the time in which nothing was summed.
+///
+/// In that time the kernel still counted interrupts. So programs that ended meanwhile, or flushed at another rate, don't
+/// distort the first factor. If few interrupts were summed, it's that of the time, like the second.
+fn factors(stopped: Stop, summed_ns: u64, summed: u64) -> (f64, f64) {
+    let factor = |missed: u64, summed: u64| (missed as f64 / summed.max(1) as f64) + 1.0;
+    let of_time = factor(stopped.ns, summed_ns.max(stopped.ns / 1000));
+    let of_flushes = match summed >= ENOUGH && stopped.interrupts > 0 {
+        true => factor(stopped.interrupts, summed),
+        false => of_time,
+    };
+    (of_flushes, of_time)
 }
 
 fn text(text: &str, names: &mut NameTable) -> Value {
@@ -345,5 +414,24 @@ fn call(number: Option<u32>) -> String {
         Some(number) => {
             frequent::name(number).map_or_else(|| format!("system call {number}"), str::to_owned)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_summed_is_made_up_for_by_the_kernels_count() {
+        let stop = |ns, interrupts| Stop { ns, interrupts };
+        assert_eq!(factors(stop(0, 0), 1_000, 500), (1.0, 1.0));
+        // Half of the time was summed, but the program ended soon after: only a tenth is missing.
+        assert_eq!(factors(stop(1_000, 50), 1_000, 500), (1.1, 2.0));
+        // Few interrupts show no rate.
+        assert_eq!(factors(stop(1_000, 50), 1_000, 5), (2.0, 2.0));
+        // A kernel without that row.
+        assert_eq!(factors(stop(1_000, 0), 1_000, 500), (2.0, 2.0));
+        // However short the time was, it counts for no more than a thousand.
+        assert_eq!(factors(stop(1_000_000, 0), 0, 0).1, 1001.0);
     }
 }

@@ -81,8 +81,8 @@ impl Budget {
     /// Chooses the next phase.
     ///
     /// `accounts` are those of the machine and of the recorded programs. Each has the CPU time without the recording,
-    /// and the CPU time that the recording has cost. The account with the least left decides on the window. `events` is
-    /// the machine's account without the recorder's own time, and decides on counting.
+    /// and the CPU time that the recording has cost. The account with the least left decides on the window. `events` are
+    /// the same without the recorder's own time, and decide on counting.
     ///
     /// Closing a window costs `closing_ns`. So we close it while that much is left, and open one only when clearly more
     /// is left.
@@ -90,7 +90,7 @@ impl Budget {
         &mut self,
         now_ns: u64,
         accounts: [Option<(u64, u64)>; 2],
-        events: (u64, u64),
+        events: [Option<(u64, u64)>; 2],
         closing_ns: f64,
     ) -> Phase {
         if now_ns.saturating_sub(self.since_ns) < SHORTEST_NS {
@@ -100,8 +100,9 @@ impl Budget {
             |(done_ns, spent_ns)| self.share * done_ns as f64 + self.ahead_ns - spent_ns as f64;
         let left = accounts.into_iter().flatten().map(left);
         let left = left.fold(f64::INFINITY, f64::min);
-        let (done_ns, spent_ns) = events;
-        let earned = COUNTING * self.share * done_ns as f64 - spent_ns as f64;
+        let earned = |(done_ns, spent_ns)| COUNTING * self.share * done_ns as f64 - spent_ns as f64;
+        let earned = events.into_iter().flatten().map(earned);
+        let earned = earned.fold(f64::INFINITY, f64::min);
         let before = *self.since_earned_ns.get_or_insert(earned);
         let next = match self.phase {
             Phase::Window if left < closing_ns => Phase::Counting,
@@ -147,7 +148,12 @@ mod tests {
                 };
             open += u64::from(phase == Phase::Window);
             let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0);
+            phase = budget.turn(
+                step * 5 * MS,
+                [Some(machine), None],
+                [Some(machine), None],
+                0.0,
+            );
         }
         let open = open as f64 / steps as f64;
         (spent / (steps as f64 * 10e6), open)
@@ -175,7 +181,22 @@ mod tests {
             spent += f64::from(phase == Phase::Window) * 1e6;
             let program = (step * MS, spent as u64);
             let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some(machine), Some(program)], machine, 0.0);
+            let accounts = [Some(machine), Some(program)];
+            phase = budget.turn(step * 5 * MS, accounts, accounts, 0.0);
+        }
+        assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
+    }
+
+    #[test]
+    fn where_counting_costs_a_program_too_much_it_stops_though_the_machine_has_time() {
+        let mut budget = Budget::new(0.02, 0);
+        let (mut spent, mut phase) = (0.0, Phase::Window);
+        for step in 1..=10_000u64 {
+            spent += f64::from(phase != Phase::Off) * 0.1e6;
+            let program = (step * MS, spent as u64);
+            let machine = (step * 100 * MS, spent as u64);
+            let accounts = [Some(machine), Some(program)];
+            phase = budget.turn(step * 5 * MS, accounts, accounts, 0.0);
         }
         assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
     }
@@ -192,7 +213,12 @@ mod tests {
                 Phase::Off => panic!("after {step} steps"),
             };
             let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0);
+            phase = budget.turn(
+                step * 5 * MS,
+                [Some(machine), None],
+                [Some(machine), None],
+                0.0,
+            );
         }
         assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
     }
@@ -217,8 +243,8 @@ mod tests {
             counted += u64::from(phase == Phase::Counting);
             // The recorder alone takes a tenth.
             let machine = Some((step * 10 * MS, step * MS + of_events as u64));
-            let events = (step * 10 * MS, of_events as u64);
-            phase = budget.turn(step * 5 * MS, [machine, None], events, 0.0);
+            let events = Some((step * 10 * MS, of_events as u64));
+            phase = budget.turn(step * 5 * MS, [machine, None], [events, None], 0.0);
         }
         assert!(counted > 500, "{counted} of 10 000 steps");
         assert!(of_events < 0.011 * 10_000.0 * 10e6, "{of_events}");
@@ -231,7 +257,8 @@ mod tests {
         for step in 1..=10_000u64 {
             // The machine is idle, so the recorder's own time is the only cost.
             let machine = Some((step * 10_000, step * 50_000));
-            phase = budget.turn(step * 5 * MS, [machine, None], (step * 10_000, 0), 0.0);
+            let events = Some((step * 10_000, 0));
+            phase = budget.turn(step * 5 * MS, [machine, None], [events, None], 0.0);
             assert!(phase != Phase::Off, "after {step} steps");
         }
         assert_eq!(phase, Phase::Counting);

@@ -279,6 +279,12 @@ impl Cost {
         (times * self.flush_ns + self.open_ns) * self.flushes[mode as usize] as f64
     }
 
+    /// Returns the time of summing as a share of the programs' CPU time, by the kernel's clock.
+    pub(super) fn summing_share(&self) -> f64 {
+        let sums = Mode::Sums as usize;
+        self.summing_ns(Mode::Sums) / self.cpu_ns[sums].max(1) as f64
+    }
+
     /// Returns the average cost of closing a window, given the number of closed `windows`.
     pub(super) fn closing_ns(&self, windows: u64) -> f64 {
         let share = self.of(Mode::Closing).map_or(0.0, MeasuredCost::certain);

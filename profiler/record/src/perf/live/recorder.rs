@@ -3,7 +3,7 @@
 //! [`plan`](super::plan) looks up the requested events, and [`drain`](super::drain) takes records. The file is long
 //! because everything else belongs to one life cycle: open, begin, record and steer, end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -80,6 +80,8 @@ const LOOK_NS: u64 = 250_000_000;
 /// In between, a turn ends once the programs have run for `RUN_NS`. The longer the turn, the less a disturbance weighs.
 const TURN_NS: (u64, u64) = (20_000_000, 150_000_000);
 const RUN_NS: u64 = 10_000_000;
+/// The length of a trial, with the second copy of the programs for half of it and all switching.
+const TRIAL_NS: u64 = 1_000_000_000;
 /// The pauses between the first trials, and between later ones.
 const TRIALS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
 /// The number of first trials.
@@ -374,16 +376,18 @@ impl Recorder {
     ) -> io::Result<()> {
         state.looked_ns = now;
         let is_second = now >= state.counted_ns + COUNT_NS;
-        // The accounts of all processes are many, and steer nothing.
-        if is_second || !self.is_about_all() {
-            self.times.look();
-        }
+        let mut flushed = BTreeSet::new();
         if let Some(adding) = &mut self.adding {
             adding.take()?;
+            flushed = adding.unexplained().collect();
             // We read mappings now, while the processes run.
-            for pid in adding.unexplained() {
+            for &pid in &flushed {
                 self.processes.catch_up(pid, &mut self.names);
             }
+        }
+        // The accounts of all processes are many, and steer nothing.
+        if is_second || !self.is_about_all() {
+            self.times.look(&flushed);
         }
         state.used_ns = self.times.ns();
         state.busy_ns = counters::busy_ns()?.saturating_sub(before.busy_ns());
@@ -396,20 +400,21 @@ impl Recorder {
 
     /// Opens or closes the window, according to the budget and the measured cost.
     fn steer(&mut self, now: u64, state: &mut RecordingState) -> io::Result<()> {
-        if self.frequent.is_closing() {
-            return Ok(());
+        let is_closing = self.frequent.is_closing();
+        if !is_closing && self.frequent.has_closed() {
+            self.measure(match state.phase {
+                Phase::Off => Mode::Off,
+                Phase::Window | Phase::Counting => Mode::Closing,
+            })?;
         }
-        if self.frequent.has_closed() {
-            self.measure(Mode::Closing)?;
-        }
-        if self.trial(now, state)? {
+        if self.timed(now, state)? || (!is_closing && self.trial(now, state)?) {
             return Ok(());
         }
         let (kernel, hit) = self.spent(state);
         let spent = spent_ns() - state.own_before + kernel;
         let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
         let machine = (state.busy_ns.saturating_sub(spent), spent);
-        let events = (machine.0, kernel);
+        let events = [Some((machine.0, kernel)), programs];
         let closing_ns = self.cost.closing_ns(state.turns / 2);
         let accounts = [Some(machine), programs];
         let mut next = state.budget.turn(now, accounts, events, closing_ns);
@@ -417,7 +422,10 @@ impl Recorder {
         let few = kernel as f64 <= FEW * self.options.overhead * machine.0 as f64;
         let pause_ns = if few { FEW_NS } else { 0 };
         let last_ns = self.trial.trial_ns.max(state.begin_ns);
-        if next == Phase::Window && self.trial_is_due(now) && now >= last_ns + pause_ns {
+        if next == Phase::Window
+            && self.trial_is_due(now, state.begin_ns)
+            && now >= last_ns + pause_ns
+        {
             next = state.budget.pause(now);
         }
         self.switch_phase(next, state)
@@ -436,7 +444,11 @@ impl Recorder {
         if next == state.phase {
             return Ok(());
         }
-        self.measure(state.phase.mode())?;
+        let mode = match self.frequent.is_closing() && state.phase == Phase::Counting {
+            true => Mode::Closing,
+            false => state.phase.mode(),
+        };
+        self.measure(mode)?;
         if next == Phase::Window {
             if self.frequent.open(&mut self.rings)? {
                 self.processes.missed_mappings();
@@ -463,29 +475,39 @@ impl Recorder {
     }
 
     /// Returns whether the cost must be measured again.
-    fn trial_is_due(&self, now: u64) -> bool {
+    ///
+    /// Below a limit of [`LARGE`], a trial waits until the limit allows for it.
+    fn trial_is_due(&self, now: u64, begin_ns: u64) -> bool {
         let limit = self.options.overhead;
         let is_limited = limit > 0.0 && limit.is_finite();
-        self.adding.is_some() && is_limited && now >= self.trial.due_ns
+        let waits = self.cost.summing_share() / limit * TRIAL_NS as f64;
+        let is_allowed = limit >= LARGE || now.saturating_sub(begin_ns) as f64 >= waits;
+        self.adding.is_some() && is_limited && now >= self.trial.due_ns && is_allowed
+    }
+
+    /// Ends the timing of the programs that sum, if it's time. Returns whether that has changed the cost.
+    fn timed(&mut self, now: u64, state: &mut RecordingState) -> io::Result<bool> {
+        let (Some(adding), Some(until)) = (&mut self.adding, self.trial.timed_ns) else {
+            return Ok(false);
+        };
+        if now < until {
+            return Ok(false);
+        }
+        adding.time(false)?;
+        self.cost.flush_ns = adding.flush_ns.unwrap_or(0.0);
+        self.trial.timed_ns = None;
+        state.look_again();
+        Ok(true)
     }
 
     /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running, or has
     /// just changed the cost.
     fn trial(&mut self, now: u64, state: &mut RecordingState) -> io::Result<bool> {
-        if let (Some(adding), Some(until)) = (&mut self.adding, self.trial.timed_ns)
-            && now >= until
-        {
-            adding.time(false)?;
-            self.cost.flush_ns = adding.flush_ns.unwrap_or(0.0);
-            self.trial.timed_ns = None;
-            state.look_again();
-            return Ok(true);
-        }
         if state.phase != Phase::Counting {
             return Ok(false);
         }
         let turn = match self.trial.turn {
-            None if self.trial_is_due(now) => {
+            None if self.trial_is_due(now, state.begin_ns) => {
                 self.measure(Mode::Sums)?;
                 self.trial.trial_ns = now;
                 0
@@ -551,15 +573,18 @@ impl Recorder {
             return Ok(reading);
         };
         adding.take()?;
-        let flushes = match self.processes.wanted() {
+        let by_process = adding.by_process();
+        let flushes: Vec<(u32, u64)> = match self.processes.wanted() {
             Some(wanted) => {
-                let run = |pid: &&u32| !self.processes.has_ended(**pid);
-                adding.flushes(wanted.iter().filter(run).copied().take(MEASURED))
+                let run = wanted.iter().filter(|pid| !self.processes.has_ended(**pid));
+                let flushes = |pid: &u32| (*pid, by_process.get(pid).copied().unwrap_or(0));
+                run.map(flushes).take(MEASURED).collect()
             }
             None => {
-                let mut most: Vec<(u32, u64)> = adding.by_process().into_iter().collect();
+                let mut most: Vec<(u32, u64)> = by_process.into_iter().collect();
                 most.sort_unstable_by_key(|of| std::cmp::Reverse(of.1));
-                most.into_iter().take(MEASURED).collect()
+                most.truncate(MEASURED);
+                most
             }
         };
         for (pid, flushes) in flushes {
@@ -592,7 +617,8 @@ impl Recorder {
             return Ok(());
         };
         let (processes, names) = (&mut self.processes, &mut self.names);
-        for (sample, places) in adding.tell(now, processes, names, &mut self.symbols) {
+        let told = adding.tell(now, processes, names, &mut self.symbols);
+        for (sample, places) in told.map_err(failed(COUNTERS))? {
             sink.sample(&sample, &places, &mut self.symbols)
                 .map_err(failed(WRITTEN))?;
         }
@@ -643,7 +669,8 @@ impl Recorder {
         self.tell_sums(end_ns, &mut sink)?;
         if let Some(adding) = self.adding.take() {
             let queued = self.events.iter().position(|event| &*event.name == QUEUED);
-            exact.extend(queued.map(|event| (event, adding.interrupts())));
+            let interrupts = adding.interrupts().map_err(failed(COUNTERS))?;
+            exact.extend(queued.map(|event| (event, interrupts)));
             if adding.lost > 0 {
                 let lost = adding.lost;
                 self.note(&format!("The sums lack {lost} flushes, because there were too many different call sites."));

@@ -43,7 +43,7 @@ fn help(error: &io::Error) -> String {
     let paranoid = paranoid.unwrap_or_default();
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "; run as root, or with CAP_PERFMON and a readable tracefs (CAP_SYS_ADMIN, or `chmod -R a+rX /sys/kernel/tracing`), or set kernel.perf_event_paranoid to -1 (it is {}); in a container, the \
+            "; run as root, or with CAP_PERFMON and a readable tracefs (CAP_DAC_READ_SEARCH, or `chmod -R a+rX /sys/kernel/tracing`), or set kernel.perf_event_paranoid to -1 (it is {}); in a container, the \
              seccomp profile must allow perf_event_open",
             paranoid.trim()
         ),

@@ -4,9 +4,9 @@
 //!
 //! A process may start and end between two readings. Its time is known once its parent has waited for it, because then
 //! it's in the parent's account of its children. Part of that account isn't explained by any reading. We split that
-//! part evenly among the children that ended unseen, and it includes the time of their own children. If we saw all
-//! children, the part is their time after their last reading, and we charge it to the parent's name. We add an ended
-//! process to the sum of its name once no more records of it can come.
+//! part evenly among the children that ended unseen, and it includes the time of their own children. Before that, each
+//! child that we did read gets its time after its last reading, at its rate until then. We add an ended process to the
+//! sum of its name once no more records of it can come.
 //!
 //! Time after the last reading is only in the parent's account. The parent of a recorded command is this process. So
 //! once the command has ended, the kernel's account of our children gives the total ([`Times::whole`]).
@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::host::now_ns;
 use crate::perf::counters::{Process, Usage, process};
 use crate::perf::sample::{Change, CpuTime};
 
@@ -29,6 +30,8 @@ const MOST: usize = 64;
 struct Observation {
     first: Process,
     last: Process,
+    /// The times of both.
+    read_ns: (u64, u64),
     /// The process that forked it, if known.
     parent: Option<u32>,
     /// The kind of its end, if it has ended.
@@ -42,6 +45,15 @@ enum Ending {
     Forked,
     /// It's older than the recording, or ran another program.
     Otherwise,
+}
+
+/// A forked process.
+#[derive(Clone, Copy, Debug)]
+struct Forked {
+    parent: u32,
+    time_ns: u64,
+    /// Whether it loaded another program.
+    loaded: bool,
 }
 
 /// The number of processes that ended unseen, by name and kind.
@@ -60,10 +72,12 @@ pub(super) struct Times {
     /// next.
     gone: BTreeSet<u32>,
     seen: BTreeMap<u32, Observation>,
-    /// Forked processes that haven't ended: the parent, and whether they loaded another program.
-    forked: FxHashMap<u32, (u32, bool)>,
+    /// Forked processes that haven't ended.
+    forked: FxHashMap<u32, Forked>,
     /// Children that ended unseen, by parent.
     unseen: FxHashMap<u32, UnseenProcesses>,
+    /// The nanoseconds that children used after their last reading, as far as their rate tells, by parent.
+    late: FxHashMap<u32, UnseenProcesses>,
     /// The part of each process's account for children that are no longer in `seen`.
     explained: FxHashMap<u32, Usage>,
     /// The sums of processes that are no longer in `seen`.
@@ -102,39 +116,47 @@ impl Times {
     /// Applies a change of a recorded process of this name. If `over` is set, it has no thread left, and we don't read
     /// it again.
     pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>, over: bool) {
-        if let (Change::Exited { pid, .. }, true) = (change, over)
+        if let (Change::Exited { time_ns, pid, .. }, true) = (change, over)
             && self.running.remove(pid)
         {
-            self.ended(*pid);
+            self.ended(*pid, *time_ns);
             self.over.insert(*pid);
         }
         match *change {
-            Change::Forked { pid, parent, .. } if pid != parent => {
+            Change::Forked {
+                time_ns,
+                pid,
+                parent,
+                ..
+            } if pid != parent => {
                 if self.gone.remove(&pid) | self.over.remove(&pid) {
                     self.forget([pid].into());
                 }
                 self.running.insert(pid);
-                self.forked.insert(pid, (parent, false));
+                let forked = Forked {
+                    parent,
+                    time_ns,
+                    loaded: false,
+                };
+                self.forked.insert(pid, forked);
                 // The number is reused. The time of the previous process remains in its parent's account.
                 self.seen.remove(&pid);
             }
             Change::Named {
                 pid, exec: true, ..
             } => {
-                if let Some((_, loaded)) = self.forked.get_mut(&pid) {
-                    *loaded = true;
+                if let Some(forked) = self.forked.get_mut(&pid) {
+                    forked.loaded = true;
                 }
             }
-            Change::Exited { pid, tid, .. } if pid == tid => {
-                self.ended(pid);
+            Change::Exited {
+                time_ns, pid, tid, ..
+            } if pid == tid => {
+                let how = self.ended(pid, time_ns);
                 let forked = self.forked.remove(&pid);
-                if let (false, Some((parent, loaded))) = (self.seen.contains_key(&pid), forked)
+                if let (false, Some(Forked { parent, .. })) = (self.seen.contains_key(&pid), forked)
                     && (self.seen.contains_key(&parent) || self.running.contains(&parent))
                 {
-                    let how = match loaded {
-                        false => Ending::Forked,
-                        true => Ending::Otherwise,
-                    };
                     let unseen = self.unseen.entry(parent).or_default();
                     *unseen.entry((comm.clone(), how)).or_default() += 1;
                 }
@@ -143,47 +165,67 @@ impl Times {
         }
     }
 
-    /// Marks a process as ended.
-    fn ended(&mut self, pid: u32) {
+    /// Marks a process as ended. Returns the kind.
+    fn ended(&mut self, pid: u32, now_ns: u64) -> Ending {
         let how = match self.forked.get(&pid) {
-            Some((_, false)) => Ending::Forked,
+            Some(Forked { loaded: false, .. }) => Ending::Forked,
             _ => Ending::Otherwise,
         };
-        if let Some(seen) = self.seen.get_mut(&pid) {
-            seen.ended.get_or_insert(how);
+        if let Some(seen) = self.seen.get_mut(&pid)
+            && seen.ended.is_none()
+        {
+            seen.ended = Some(how);
+            if let (late @ 1.., Some(parent)) = (seen.late_ns(now_ns), seen.parent) {
+                let of = (seen.last.comm.as_str().into(), how);
+                *self.late.entry(parent).or_default().entry(of).or_default() += late;
+            }
         }
+        how
     }
 
-    /// Reads some of the processes, including new ones.
-    pub(super) fn look(&mut self) {
-        self.look_by(MOST, process);
+    /// Reads these processes, and some of the others.
+    pub(super) fn look(&mut self, first: &BTreeSet<u32>) {
+        self.look_by(first, MOST, process);
     }
 
     /// Reads all processes.
     pub(super) fn look_at_all(&mut self) {
-        self.look_by(usize::MAX, process);
+        self.look_by(&BTreeSet::new(), usize::MAX, process);
     }
 
-    /// Reads up to `most` running processes, in turn.
-    fn look_by(&mut self, most: usize, process: impl Fn(u32) -> Option<Process>) {
+    /// Reads the processes of `first` and up to `most` others in turn, if they're running.
+    fn look_by(
+        &mut self,
+        first: &BTreeSet<u32>,
+        most: usize,
+        process: impl Fn(u32) -> Option<Process>,
+    ) {
         let gone = std::mem::replace(&mut self.gone, std::mem::take(&mut self.over));
         self.forget(gone);
         let behind = self.running.range((Excluded(self.looked_at), Unbounded));
         let before = self.running.range(..=self.looked_at);
+        let others = behind.chain(before).filter(|pid| !first.contains(pid));
+        let in_turn: Vec<u32> = (first & &self.running)
+            .iter()
+            .chain(others)
+            .copied()
+            .collect();
         let mut looked = 0;
-        for pid in behind.chain(before).copied().collect::<Vec<_>>() {
-            if looked == most {
-                break;
+        for pid in in_turn {
+            if !first.contains(&pid) {
+                if looked == most {
+                    break;
+                }
+                self.looked_at = pid;
             }
-            self.looked_at = pid;
             match process(pid) {
                 Some(now) => {
-                    looked += 1;
+                    looked += usize::from(!first.contains(&pid));
                     self.see(pid, Process::default(), now);
                 }
                 None => {
                     self.running.remove(&pid);
-                    self.ended(pid);
+                    self.ended(pid, now_ns());
                     self.gone.insert(pid);
                 }
             }
@@ -199,12 +241,12 @@ impl Times {
         for pid in gone {
             self.forked.remove(&pid);
             self.explained.remove(&pid);
-            let unseen = self.unseen.remove(&pid);
+            let (unseen, late) = (self.unseen.remove(&pid), self.late.remove(&pid));
             let Some(seen) = self.seen.remove(&pid) else {
                 continue;
             };
             let of = explained.get(&pid).copied().unwrap_or_default();
-            self.past.add(&seen, of, unseen.as_ref());
+            self.past.add(&seen, of, unseen.as_ref(), late.as_ref());
             if let Some(parent) = seen.parent
                 && self.seen.contains_key(&parent)
             {
@@ -257,14 +299,20 @@ impl Times {
 
     /// Stores a reading of a process. `first` is its earlier usage if this is the first reading.
     fn see(&mut self, pid: u32, first: Process, now: Process) {
-        let parent = self.forked.get(&pid).map(|(parent, _)| *parent);
+        let forked = self.forked.get(&pid);
+        let read_ns = now_ns();
         let seen = self.seen.entry(pid).or_insert_with(|| Observation {
             first,
             last: now.clone(),
-            parent,
+            read_ns: (forked.map_or(read_ns, |forked| forked.time_ns), read_ns),
+            // 0 is the kernel.
+            parent: forked
+                .map(|forked| forked.parent)
+                .or((now.parent > 0).then_some(now.parent)),
             ended: None,
         });
         seen.last = now;
+        seen.read_ns.1 = read_ns;
     }
 
     /// Returns the CPU time of all processes since the start, in nanoseconds.
@@ -278,7 +326,7 @@ impl Times {
         let explained = self.all_explained();
         for (pid, seen) in &self.seen {
             let of = explained.get(pid).copied().unwrap_or_default();
-            sums.add(seen, of, self.unseen.get(pid));
+            sums.add(seen, of, self.unseen.get(pid), self.late.get(pid));
         }
         if let Some((whole, command)) = &self.whole {
             sums.complete(*whole, command);
@@ -296,6 +344,14 @@ impl Observation {
     fn used(&self, explained: Usage) -> Usage {
         self.last.own.plus(self.last.children.most(explained))
     }
+
+    /// Returns the time that the process used between its last reading and now, at its rate until that reading.
+    fn late_ns(&self, now_ns: u64) -> u64 {
+        let (first_ns, last_ns) = self.read_ns;
+        let used = self.last.own.minus(self.first.own).ns() as f64;
+        let rate = used / last_ns.saturating_sub(first_ns).max(1) as f64;
+        (rate * now_ns.saturating_sub(last_ns) as f64) as u64
+    }
 }
 
 /// Usage by name.
@@ -304,17 +360,35 @@ struct Sums(BTreeMap<Arc<str>, CpuTime>);
 
 impl Sums {
     /// Adds a process and its children that ended unseen. The part `explained` of its account of children is added
-    /// elsewhere.
-    fn add(&mut self, seen: &Observation, explained: Usage, unseen: Option<&UnseenProcesses>) {
+    /// elsewhere, and `late` belongs to children that were read.
+    fn add(
+        &mut self,
+        seen: &Observation,
+        explained: Usage,
+        unseen: Option<&UnseenProcesses>,
+        late: Option<&UnseenProcesses>,
+    ) {
         let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
         let ran = self.put(&last.comm, last.own.minus(first.own), seen.ended);
         ran.shrank_pages += shrank;
         ran.processes += 1;
         let rest = last.children.minus(first.children).minus(explained);
+        let late_ns = late.map_or(0, |late| late.values().sum::<u64>());
+        let of_late = match unseen {
+            Some(_) => rest.part((late_ns as f64 / rest.ns().max(1) as f64).min(1.0)),
+            None => rest,
+        };
+        if let Some(late) = late {
+            for ((comm, how), &ns) in late {
+                self.put(comm, of_late.part(ns as f64 / late_ns as f64), Some(*how));
+            }
+        }
+        let rest = rest.minus(of_late);
         let Some(unseen) = unseen else {
-            // This is the time of seen children after their last reading.
-            self.put(&last.comm, rest, None);
+            if late.is_none() {
+                self.put(&last.comm, of_late, None);
+            }
             return;
         };
         let all: u64 = unseen.values().sum();
@@ -472,7 +546,7 @@ mod tests {
             times.started(1);
             let looked = RefCell::new(Vec::new());
             let look = |times: &mut Times, waited_for| {
-                times.look_by(MOST, |pid| {
+                times.look_by(&BTreeSet::new(), MOST, |pid| {
                     looked.borrow_mut().push(pid);
                     (pid == 1).then(|| told("server", 100, waited_for))
                 });
@@ -518,7 +592,9 @@ mod tests {
         for pid in 2..last {
             times.change(&Change::exited(0, pid), &name, false);
         }
-        times.look_by(MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
+        times.look_by(&BTreeSet::new(), MOST, |pid| {
+            (pid == last).then(|| told("server", 1, 0))
+        });
         assert!(times.seen.contains_key(&last));
         assert_eq!(times.running, BTreeSet::from([last]));
     }
@@ -529,10 +605,10 @@ mod tests {
         let last = 3 * MOST as u32;
         (1..=last).for_each(|pid| times.started(pid));
         for look in 1..=3 {
-            times.look_by(MOST, |_| Some(told("server", 1, 0)));
+            times.look_by(&BTreeSet::new(), MOST, |_| Some(told("server", 1, 0)));
             assert_eq!(times.seen.len(), look * MOST);
         }
-        times.look_by(usize::MAX, |_| Some(told("server", 2, 0)));
+        times.look_by(&BTreeSet::new(), usize::MAX, |_| Some(told("server", 2, 0)));
         assert_eq!(ran(&times)[0].1, 2 * u64::from(last));
     }
 
@@ -550,7 +626,7 @@ mod tests {
             for child in [seen, unseen] {
                 times.change(&Change::forked(0, child, parent), &compiler, false);
             }
-            times.look_by(usize::MAX, |pid| match pid {
+            times.look_by(&BTreeSet::new(), usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
                 _ if pid == parent => Some(told("sh", 1, 0)),
                 _ if pid == seen => Some(told("cc1", 5, 0)),
@@ -559,18 +635,18 @@ mod tests {
             for child in [seen, unseen] {
                 times.change(&Change::exited(0, child), &compiler, false);
             }
-            times.look_by(usize::MAX, |pid| match pid {
+            times.look_by(&BTreeSet::new(), usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
                 _ if pid == parent => Some(told("sh", 1, 5 + 7)),
                 _ => None,
             });
             times.change(&Change::exited(0, parent), &shell, false);
             waited += 1 + 5 + 7;
-            times.look_by(usize::MAX, |pid| {
+            times.look_by(&BTreeSet::new(), usize::MAX, |pid| {
                 (pid == 1).then(|| told("make", 0, waited))
             });
         }
-        times.look_by(usize::MAX, |pid| {
+        times.look_by(&BTreeSet::new(), usize::MAX, |pid| {
             (pid == 1).then(|| told("make", 0, waited))
         });
         let user: Vec<(String, u64)> = times
