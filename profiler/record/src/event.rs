@@ -192,8 +192,10 @@ const MAP_SHARED: u64 = 0x1;
 const PROT_USED: u64 = 0x3;
 /// The flag of `fallocate` that gives the bytes back.
 const PUNCH_HOLE: u64 = 0x2;
+/// The advice to take pages only once memory is short.
+pub(crate) const MADV_FREE: u64 = 8;
 /// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`, `MADV_PAGEOUT`, `MADV_DONTNEED_LOCKED`.
-const GIVES_BACK: [u64; 5] = [4, 9, 8, 21, 24];
+const GIVES_BACK: [u64; 5] = [4, 9, MADV_FREE, 21, 24];
 
 /// Returns the memory that a call with these arguments gives back. `first` returns the first argument with one of the
 /// names.

@@ -1,8 +1,10 @@
 //! Writes the notes below the figures: limits of the recording that a reader must know.
 
+use crate::attribute::site::Site;
 use crate::attribute::{Attribution, Evidence};
 use crate::figures::{count, counted, percent, time};
 use crate::report::{OtherRow, Report};
+use crate::scales;
 
 /// Returns the notes for this recording.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
@@ -33,7 +35,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     if report.others.iter().any(is_unnamed) {
         notes.push("The kernel hides the names of its functions, so shootdowns cannot be told from other interrupts. Record as root, or with CAP_SYSLOG.".into());
     }
-    let broken: u64 = from
+    let broken: f64 = from
         .sites
         .iter()
         .filter(|site| {
@@ -42,13 +44,13 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
                 .last()
                 .is_some_and(|last| &**last == "[unknown]")
         })
-        .map(|site| site.interrupts)
+        .map(Site::estimate)
         .sum();
-    let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
-    if from.seen.stacks && broken * 5 > all && all > 0 {
+    let all: f64 = from.sites.iter().map(Site::estimate).sum();
+    if from.seen.stacks && broken * 5.0 > all && all > 0.0 {
         notes.push(format!(
             "{} of the interrupts have stacks that end before a function of the program itself, usually because it has no frame pointers. Build it with -fno-omit-frame-pointer, or record it with `perf record --call-graph dwarf` and --import the text.",
-            percent(broken as f64 / all as f64)
+            percent(broken / all)
         ));
     }
     if !from.seen.switches {
@@ -57,11 +59,19 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     if !from.processes_known() && from.samples > 0 {
         notes.push("The lines have no process IDs, so a thread with a name of its own counts as a program. `perf script -F +pid` adds them.".into());
     }
-    if all > 0 && !from.seen.interrupts && !from.seen.functions {
+    if all > 0.0 && !from.seen.interrupts && !from.seen.functions {
         notes.push("Neither irq_vectors:call_function* nor csd:csd_function_* was recorded, so the time that targets lost is unknown.".into());
     }
     if scale > 1.0 {
         notes.push(format!("All events were counted, but only one in {scale:.1} was recorded. Figures are scaled to all events."));
+    }
+    let (guessed, by) = from.guessed;
+    if scales::is_much(guessed as f64, all) {
+        notes.push(format!(
+            "{} come from code that several sites share, and were divided among these in the proportion of {}: so the sites' figures are uncertain. --seconds or --overhead records more.",
+            counted(guessed, "interrupt"),
+            counted(by, "recorded one")
+        ));
     }
     let known: u64 = report.others.iter().map(|row| row.count).sum();
     // Row `CAL` counts shootdowns, too (Linux 4.8 and later).

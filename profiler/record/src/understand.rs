@@ -110,7 +110,7 @@ impl Report {
             sites,
             programs,
             others: others(&from, scale),
-            matrix: matrix(&from, scale),
+            matrix: matrix(&from),
             advice,
             folded: folded(&from, all),
             interrupts: row.unwrap_or(all.round() as u64),
@@ -339,11 +339,24 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     rows
 }
 
-fn matrix(from: &Attribution, scale: f64) -> Vec<(String, String, u64)> {
+/// Returns the interrupts by sender and target. Each sender's are scaled up to all that it sent.
+fn matrix(from: &Attribution) -> Vec<(String, String, u64)> {
     let name = |index: usize| from.programs[index].name.to_string();
+    let mut sent: BTreeMap<&str, f64> = BTreeMap::new();
+    for site in &from.sites {
+        *sent.entry(&site.place.program).or_default() += site.estimate();
+    }
+    let mut recorded: BTreeMap<usize, u64> = BTreeMap::new();
+    for (&(sender, _), count) in &from.matrix {
+        *recorded.entry(sender).or_default() += count;
+    }
     let filled = from.matrix.iter();
     let mut cells: Vec<_> = filled
-        .map(|(&(sender, target), &count)| (name(sender), name(target), scaled(count, scale)))
+        .map(|(&(sender, target), &count)| {
+            let all = sent.get(&*from.programs[sender].name);
+            let scale = all.map_or(1.0, |all| all / recorded[&sender] as f64);
+            (name(sender), name(target), scaled(count, scale.max(1.0)))
+        })
         .collect();
     cells.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.cmp(b)));
     cells
@@ -367,6 +380,51 @@ fn folded(from: &Attribution, all: f64) -> BTreeMap<String, Weight> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attribute::site::Place;
+
+    #[test]
+    fn folded_stacks_add_up_to_all_interrupts() {
+        let mut from = Attribution::new();
+        for (stack, interrupts) in [("a;b", 3), ("a;c", 7)] {
+            from.folded.entry(stack.into()).or_default().interrupts = interrupts;
+        }
+        let folded = folded(&from, 1_000.0);
+        let counts: Vec<u64> = folded.values().map(|weight| weight.interrupts).collect();
+        assert_eq!(counts, [300, 700]);
+        // Fewer than were recorded are never shown.
+        assert_eq!(super::folded(&from, 0.0)["a;b"].interrupts, 3);
+    }
+
+    #[test]
+    fn each_senders_targets_add_up_to_what_it_sent() {
+        let mut from = Attribution::new();
+        from.programs = ["a", "b"]
+            .map(|name| Program {
+                name: name.into(),
+                ..Program::default()
+            })
+            .into();
+        from.matrix = [((0, 0), 1), ((0, 1), 3), ((1, 0), 5)]
+            .into_iter()
+            .collect();
+        let place = Place {
+            program: "a".into(),
+            call: "madvise".into(),
+            frames: [].into(),
+        };
+        let site = Site {
+            place,
+            interrupts: 4,
+            weight: 100.0,
+            ..Site::default()
+        };
+        from.sites.push(site);
+        let cell = |a: &str, b: &str, count| (a.to_owned(), b.to_owned(), count);
+        assert_eq!(
+            matrix(&from),
+            [cell("a", "b", 300), cell("a", "a", 100), cell("b", "a", 5)]
+        );
+    }
 
     #[test]
     fn functions_have_owners() {

@@ -24,7 +24,7 @@ const TOLD: u64 = 5;
 /// The smallest page size of all supported machines.
 const PAGE: f64 = 4096.0;
 /// Calls that give memory back.
-const GIVES_BACK: [&str; 8] = [
+const GIVES_BACK: [&str; 9] = [
     "brk",
     "fallocate",
     "ftruncate",
@@ -33,6 +33,7 @@ const GIVES_BACK: [&str; 8] = [
     "mremap",
     "munmap",
     "process_madvise",
+    "shmdt",
 ];
 /// The largest batch to assume: as many ranges as allocators pass to one vectored call.
 const BATCH: u64 = 64;
@@ -433,7 +434,9 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     }
     let chosen = (0..=last).find(|&bin| within(&site.gaps, bin) * 10 >= total * 9)?;
     let merged = within(&site.gaps, chosen);
-    let hasty = within(&site.hasty, chosen).min(merged);
+    // Memory at unknown addresses may all be touched in between.
+    let unplaced = (site.unplaced as f64 / site.calls.max(1) as f64 * merged as f64).ceil() as u64;
+    let hasty = within(&site.hasty, chosen).max(unplaced).min(merged);
     let left = |merged: u64| (site.interrupts - merged + merged.div_ceil(BATCH)) as f64;
     let (how, one) = match call {
         _ if site.followed > 0 && site.adjacent * 2 >= site.followed => {
@@ -484,14 +487,10 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
     Some((chosen, share))
 }
 
-/// Returns the longest time, and that any share may be touched again within it, if too little was observed to say more.
-fn unknown(site: &Site, certain: f64) -> Option<(usize, Range)> {
-    let any = Range {
-        least: 0.0,
-        most: 1.0,
-    };
+/// Returns whether memory was touched again, but too little was observed to say how soon.
+fn is_filled_some_time(site: &Site, certain: f64) -> bool {
     let is_filled = site.refaults > 0 && site.reuse.known() < TOLD;
-    (is_filled || certain > 0.0).then_some((BINS.len() - 2, any))
+    is_filled || certain > 0.0
 }
 
 /// Returns bounds for the share touched again.
@@ -538,7 +537,15 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
     // Allocators give kept memory back little by little. Most reuse takes up to `chosen`. If memory is kept for ten
     // times as long, it's still there when the program needs it.
     let certain = program.refilled_for_certain(site);
-    let (chosen, mut share) = touched(site).or_else(|| unknown(site, certain))?;
+    let known = touched(site);
+    if known.is_none() && !is_filled_some_time(site, certain) {
+        return None;
+    }
+    let any = Range {
+        least: 0.0,
+        most: 1.0,
+    };
+    let (chosen, mut share) = known.unwrap_or((BINS.len() - 2, any));
     // Most recorded refaults come within the time for which memory is kept.
     let last = BINS.len() - 1;
     let soon = |kept| within(&site.refills, kept) as f64 / site.refaults.max(1) as f64;
@@ -548,7 +555,10 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
         _ => chosen.max(late.saturating_sub(1)),
     };
     share.most = share.most.max(program.demand);
-    let keeps = time(BINS[chosen + 1] as f64);
+    let keeps = match known {
+        Some(_) => format!("for {}", time(BINS[chosen + 1] as f64)),
+        None => "longer".to_owned(),
+    };
     // A thread that ends gives its own stack back. Then there are only frames of the C library below its start.
     let mut innermost = site.place.frames.iter().take(3);
     let is_stack = innermost.any(|frame| frame.starts_with("start_thread"));
@@ -561,21 +571,17 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
         "munmap" => (
             "cache",
             format!(
-                "keep unmapped memory for reuse for {keeps} (a cache of mappings, a larger mmap threshold)"
+                "keep unmapped memory {keeps} for reuse (a cache of mappings, a larger mmap threshold)"
             ),
-            few_at(
-                &format!("keep unmapped memory for {keeps}"),
-                " for reuse",
-                at,
-            ),
+            few_at(&format!("keep unmapped memory {keeps}"), " for reuse", at),
         ),
         "brk" => (
             "keep",
             format!(
-                "keep the top of the heap for {keeps} (a larger trim threshold: MALLOC_TRIM_THRESHOLD_ of glibc)"
+                "keep the top of the heap {keeps} (a larger trim threshold: MALLOC_TRIM_THRESHOLD_ of glibc)"
             ),
             few_at(
-                &format!("keep the top of the heap for {keeps}"),
+                &format!("keep the top of the heap {keeps}"),
                 " (trim threshold)",
                 at,
             ),
@@ -583,19 +589,19 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
         "mmap" => (
             "keep",
             format!(
-                "keep memory for {keeps} before mapping over it (a fixed heap size, a later uncommit)"
+                "keep memory {keeps} before mapping over it (a fixed heap size, a later uncommit)"
             ),
             few_at(
-                &format!("keep memory for {keeps}, and do not map over it"),
+                &format!("keep memory {keeps}, and do not map over it"),
                 " (uncommit later)",
                 at,
             ),
         ),
         _ => (
             "keep",
-            format!("keep memory for {keeps} before giving it back (a larger decay)"),
+            format!("keep memory {keeps} before giving it back (a larger decay)"),
             few_at(
-                &format!("keep memory for {keeps} before giving it back"),
+                &format!("keep memory {keeps} before giving it back"),
                 " (decay)",
                 at,
             ),

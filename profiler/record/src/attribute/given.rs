@@ -120,8 +120,11 @@ impl Attribution {
             } => {
                 let mapped = self.known.files.get(&(pid, file)).into_iter().flatten();
                 let ranges: Vec<_> = mapped.filter_map(|m| m.shows(offset, bytes)).collect();
+                // Mappings from before the window are unknown, and so is the end of a truncated file.
+                let known = ranges.iter().map(|range| range.1).sum();
+                let is_hole = ranges.is_empty() && bytes < u64::MAX;
                 ReturnedMemory {
-                    bytes: ranges.iter().map(|range| range.1).sum(),
+                    bytes: if is_hole { bytes } else { known },
                     ranges,
                 }
             }

@@ -71,6 +71,8 @@ pub struct Attribution {
     recent: VecDeque<u64>,
     /// Sums by the kernel.
     summed: summed::FlushSums,
+    /// Interrupts of sums that were divided among several sites by few recorded ones, and the number of the recorded.
+    pub guessed: (u64, u64),
     discards: Discards,
     known: given::History,
     /// Waits that ended and aren't reported yet. Each has its request and the time of its first interrupt.
@@ -153,6 +155,8 @@ struct Call {
     start: u64,
     bytes: u64,
     how: u64,
+    /// Whether it is `madvise` with `MADV_FREE`.
+    frees: bool,
     /// Whether it maps a file. `None` if that isn't known.
     file: Option<bool>,
     maps: Option<(u64, u64)>,
@@ -466,6 +470,7 @@ impl Attribution {
                     start,
                     bytes,
                     how,
+                    frees: call == "madvise" && how == event::MADV_FREE,
                     file,
                     maps,
                     gives,

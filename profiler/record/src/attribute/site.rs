@@ -160,6 +160,8 @@ pub struct Site {
     pub how: FxHashMap<u64, u64>,
     /// Bytes that calls gave back.
     pub bytes: u64,
+    /// Calls that gave memory back at addresses that the recording doesn't show.
+    pub unplaced: u64,
     /// Calls that unmapped a file, of those whose mapping was recorded.
     pub files: u64,
     /// Calls that unmapped anonymous memory, of those whose mapping was recorded.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::Attribution;
 use super::site::{Place, Site};
+use super::{Attribution, ENOUGH};
 use crate::event::CALLS;
 use crate::perf::{Flushes, Sample};
 use crate::stack;
@@ -90,6 +90,10 @@ impl Attribution {
             self.sites.push(site);
             return;
         }
+        if like.len() > 1 && interrupts < ENOUGH {
+            self.guessed.0 += flushes.interrupts;
+            self.guessed.1 += interrupts;
+        }
         for &of in like {
             let site = &mut self.sites[of];
             let part = match interrupts {
@@ -143,5 +147,75 @@ impl Site {
         self.stolen.least = recorded(work);
         self.stolen.most = recorded(most).max(self.stolen.least);
         self.timed = summed.interrupts;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(call: &str, frames: &[&str]) -> Place {
+        Place {
+            program: "server".into(),
+            call: call.into(),
+            frames: frames.iter().map(|&frame| frame.into()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_not_recorded_has_the_sites_with_its_frames_or_its_own() {
+        let mut from = Attribution::new();
+        let site = |at: Place, asked: Option<&str>| Site {
+            requests: 2,
+            interrupts: 2,
+            weight: 1.0,
+            asked: asked.map(Arc::from),
+            place: at,
+            ..Site::default()
+        };
+        // The kernel's own reason, with the frames of the call around it.
+        from.sites = vec![
+            site(place("madvise", &["move", "main"]), Some("madvise")),
+            site(place("copy-on-write", &["move", "main"]), None),
+        ];
+        let flushes = Flushes {
+            flushes: 9,
+            remote: 9,
+            interrupts: 9,
+            ..Flushes::default()
+        };
+        for frame in ["move", "start"] {
+            from.summed.insert(place("ioctl", &[frame]), flushes);
+        }
+        from.weigh_by_sums();
+        let sent = |site: &Site| (site.place.call.to_string(), site.estimate().round());
+        let sent: Vec<_> = from.sites.iter().map(sent).collect();
+        let expected = [("madvise", 2.0), ("copy-on-write", 9.0), ("ioctl", 9.0)];
+        assert_eq!(sent, expected.map(|(call, sent)| (call.to_owned(), sent)));
+        assert_eq!(from.guessed, (0, 0));
+    }
+
+    #[test]
+    fn a_sum_that_few_events_divide_among_sites_is_a_guess() {
+        let mut from = Attribution::new();
+        for (caller, interrupts) in [("one", 1), ("two", 3)] {
+            from.sites.push(Site {
+                interrupts,
+                requests: interrupts,
+                asked: Some("madvise".into()),
+                place: place("madvise", &["free", caller]),
+                ..Site::default()
+            });
+        }
+        let flushes = Flushes {
+            flushes: 100,
+            interrupts: 100,
+            ..Flushes::default()
+        };
+        from.summed.insert(place("madvise", &["free"]), flushes);
+        from.weigh_by_sums();
+        let sent: Vec<f64> = from.sites.iter().map(Site::estimate).collect();
+        assert_eq!(sent, [25.0, 75.0]);
+        assert_eq!(from.guessed, (100, 4));
     }
 }

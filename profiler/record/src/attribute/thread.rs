@@ -137,6 +137,7 @@ impl Attribution {
         of.call_events.add(call.events);
         of.locked_ns += call.locked_ns;
         of.bytes += given.bytes;
+        of.unplaced += u64::from(given.bytes > 0 && given.ranges.is_empty());
         match was_file.flatten() {
             Some(true) => of.files += 1,
             Some(false) => of.memory += 1,
@@ -151,9 +152,12 @@ impl Attribution {
             let before = self.discards.add(owner, start, bytes, site, now, sent);
             if let Some(before) = before {
                 let followed = now.saturating_sub(before.time_ns);
-                self.sites[before.site]
-                    .reuse
-                    .left(followed, before.interrupts);
+                let of = &mut self.sites[before.site];
+                of.reuse.left(followed, before.interrupts);
+                // A page that was freed, but not taken yet, is touched without a fault. If it's freed again, it was.
+                if call.frees && bin(followed) <= before.gap && before.interrupts > 0 {
+                    of.hasty[before.gap] += before.interrupts;
+                }
             }
         }
     }
