@@ -32,6 +32,17 @@ fn what_cannot_be_recorded_is_named_with_the_way_out() {
     quell(&["--cgroup", "/tmp"])
         .assert()
         .stderr(contains("/tmp"));
+    let group = tempfile::tempdir().unwrap();
+    std::fs::write(group.path().join("cgroup.procs"), "").unwrap();
+    let name = group.path().to_str().unwrap();
+    quell(&["--cgroup", name, "--seconds", "1"])
+        .assert()
+        .failure()
+        .stderr(
+            contains(name)
+                .and(contains("no process"))
+                .or(contains("cannot record: only root")),
+        );
     quell(&["-a", "--seconds", "0"])
         .assert()
         .code(2)

@@ -134,7 +134,9 @@ impl Answer<'_> {
 
     fn how_many(&self) -> Line {
         let seconds = self.report.ns as f64 / 1e9;
-        let other: u64 = self.report.others.iter().map(|row| row.count).sum();
+        // Interrupts of unknown functions may be these.
+        let known = self.report.others.iter().filter(|row| row.cause != UNKNOWN);
+        let other: u64 = known.map(|row| row.count).sum();
         // If most interrupts weren't recorded, the kernel's count is more accurate.
         let all = match self.row {
             Some(row) if 2.0 * self.all < row as f64 => row as f64,

@@ -5,13 +5,17 @@ use super::judged::{LONGEST_NS, MATTERS, is_guess};
 use crate::attribute::Evidence;
 use crate::figures::{count, percent, percents};
 use crate::line::Line;
-use crate::report::ProgramRow;
+use crate::report::{OtherRow, ProgramRow};
+use crate::understand::UNKNOWN;
 
 /// The verdict if all interrupts are too few to matter, however long each took.
 const SO_FEW: &str = "It is not your TLB: too few interrupts for 1 % of any program's time";
 
 /// The text in place of a verdict if most interrupts weren't recorded.
 const MISSED: &str = "Unknown: most interrupts in /proc/interrupts were not recorded";
+
+/// The same if the kernel hid the names by which shootdowns are recognized.
+const HIDDEN: &str = "Unknown: the kernel hides function names; record as root (CAP_SYSLOG)";
 
 /// The verdict on shootdowns.
 pub(super) struct Verdict {
@@ -103,7 +107,10 @@ impl Answer<'_> {
         // Without the events of most interrupts, a verdict would have no basis.
         let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
         if self.row.is_some_and(is_missed) {
-            return Verdict::of(said(MISSED));
+            let is_hidden =
+                |row: &OtherRow| row.cause == UNKNOWN && 2.0 * row.count as f64 > self.seen;
+            let hidden = self.report.others.iter().any(is_hidden);
+            return Verdict::of(said(if hidden { HIDDEN } else { MISSED }));
         }
         if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
             return Verdict::of(said("Unknown: this recording has no events of shootdowns"));

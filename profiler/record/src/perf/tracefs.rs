@@ -36,7 +36,9 @@ impl Tracefs {
             }
         }
         Err(match refused {
-            Some(place) => format!("only root can read {place}"),
+            Some(place) => format!(
+                "only root can read {place}, or CAP_DAC_READ_SEARCH; root can let others: chmod -R a+rX {place}"
+            ),
             None => match Self::mount() {
                 Ok(mounted) => return Ok(mounted),
                 Err(error) => format!(
