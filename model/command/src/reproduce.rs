@@ -98,11 +98,19 @@ impl ReproduceArgs {
 struct Json<'a> {
     rows: &'a [Row],
     skill: Skill,
+    /// The change of a discard's time on many CPUs by S4.
+    many_cpus: Option<ManyCpus>,
     guards: &'a [guards::Row],
     violations: u64,
     accesses_per_second: f64,
     seconds: f64,
     report: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ManyCpus {
+    cpus: usize,
+    change_predicted: f64,
 }
 
 /// An introduction for new users.
@@ -139,8 +147,8 @@ pub fn short(mechanism: Mechanism) -> &'static str {
     }
 }
 
-/// Returns a table with one row for each mechanism.
-pub fn summary_table(rows: &[Row]) -> Table {
+/// Returns a table with one row for each mechanism, and one for many CPUs if its change is known.
+pub fn summary_table(rows: &[Row], many: Option<f64>) -> Table {
     let mut table = Table::new([
         words("mechanism"),
         words("change of"),
@@ -165,6 +173,15 @@ pub fn summary_table(rows: &[Row]) -> Table {
             verdict(hits == of_it.len(), format!("{hits}/{} hit", of_it.len())),
         ] as [Cell; 5]);
     }
+    if let Some(change) = many {
+        table.row([
+            "  on many CPUs".into(),
+            format!("the same, {} CPUs", reproduce::MANY_CPUS).into(),
+            "-".into(),
+            percent(change).into(),
+            "-".into(),
+        ] as [Cell; 5]);
+    }
     table
 }
 
@@ -182,17 +199,21 @@ fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
         .into_iter()
         .filter(|&mechanism| of(mechanism).next().is_some())
         .collect();
+    let many = match shown.contains(&Mechanism::RemoteFlush) {
+        true => reproduce::many_cpus().to_vec(),
+        false => Vec::new(),
+    };
     let mut printed = 0;
     let mut print = |results: &Results| {
         let rows: Vec<Row> = plans.iter().map(|plan| plan.row(results)).collect();
-        let table = summary_table(&rows);
+        let table = summary_table(&rows, reproduce::change_on_many_cpus(results));
         let pieces = table.pieces(output::width(), output::colour());
         let known = shown
             .iter()
             .take_while(|&&m| of(m).all(|job| results.has(&job)));
         // The first piece contains the headings. The last one names the columns that were left out, after all rows.
         let known = match known.count() {
-            all if all == shown.len() => pieces.len(),
+            all if all == shown.len() && many.iter().all(|job| results.has(job)) => pieces.len(),
             some => 1 + some,
         };
         if printed < known {
@@ -204,7 +225,9 @@ fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
     let first = shown.first().into_iter().copied().flat_map(of);
     let groups = [
         first.collect::<Vec<_>>(),
-        plans.iter().flat_map(Experiment::runs).collect(),
+        (plans.iter().flat_map(Experiment::runs))
+            .chain(many.clone())
+            .collect(),
         others.to_vec(),
     ];
     results.run_groups(RUNNING, groups, print);
@@ -359,7 +382,11 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         }
     }
     let runs = plans.iter().flat_map(Experiment::runs);
-    results.run(RUNNING, runs.chain(of_report));
+    let many = (form == Form::Json && args.only.is_none()).then(reproduce::many_cpus);
+    results.run(
+        RUNNING,
+        runs.chain(of_report).chain(many.into_iter().flatten()),
+    );
     let rows = reproduce::rows(&plans, &results);
     match form {
         Form::Markdown if !args.guards => print_markdown(&rows),
@@ -390,6 +417,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     let end = End {
         // We don't count runs that leave a guard out: there the contract may break, and a run may never end.
         violations: results.violations(),
+        many: reproduce::change_on_many_cpus(&results),
         runs: results.outcomes().count(),
         rate: accesses_per_second(results.outcomes().chain(left_out.outcomes())),
         seconds: began.elapsed().as_secs_f64(),
@@ -414,6 +442,8 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
 /// The facts that we print after all runs.
 struct End {
     violations: u64,
+    /// The change of a discard's time on many CPUs, if it was run.
+    many: Option<f64>,
     runs: usize,
     /// Accesses per second and core.
     rate: f64,
@@ -426,6 +456,10 @@ impl End {
         let json = Json {
             rows,
             skill: reproduce::skill(rows),
+            many_cpus: self.many.map(|change_predicted| ManyCpus {
+                cpus: reproduce::MANY_CPUS,
+                change_predicted,
+            }),
             guards,
             violations: self.violations,
             accesses_per_second: self.rate,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter, built_in};
-use quell_conformance::PolicyText;
+use quell_conformance::{PolicyText, parse_policy};
+use quell_workloads::Workload;
 use serde::Serialize;
 
 use crate::headlines::{HEADLINES, Headline, Source};
@@ -257,6 +258,31 @@ impl Experiment {
             policy_after: PolicyText(jobs[1].policy).to_string(),
         }
     }
+}
+
+/// The number of CPUs of [`many_cpus`].
+pub const MANY_CPUS: usize = 512;
+
+/// Returns the runs of one discard that interrupts [`MANY_CPUS`], without and with S4.
+///
+/// No measurement is published for so many CPUs.
+pub fn many_cpus() -> [Job; 2] {
+    let mut workload = Workload::from_name("dontneed").expect("a workload");
+    workload.set("iterations=64").expect("its parameter");
+    let machine = Arc::new(built_in("haswell-server").expect("a machine"));
+    ["baseline", "S4"].map(|policy| {
+        let policy = parse_policy(policy).expect("a policy");
+        Job::new(machine.clone(), workload, policy, MANY_CPUS)
+    })
+}
+
+/// Returns the change from the first of [`many_cpus`] to the second. For example, -0.9 is 90 % less.
+pub fn change_on_many_cpus(results: &Results) -> Option<f64> {
+    let [before, after] = many_cpus().map(|job| {
+        let outcome = results.get(&job).ok()?;
+        Some(outcome.measure.value)
+    });
+    Some(after? / before? - 1.0)
 }
 
 /// The change that counts as worse. A few more loads and stores cost less.
