@@ -147,7 +147,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
                 let state = |cpu| state_of(hw, given, CpuId(cpu as u16));
                 (0..cpu).all(|other| !core::ptr::eq(state(cpu), state(other)))
             }),
-            "Hardware::per_cpu names one place for two CPUs"
+            "the states of two CPUs are in one place"
         );
         debug_assert!(
             (0..count).all(|cpu| {
@@ -331,7 +331,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         #[cfg(debug_assertions)]
         assert!(
             places_of(self.hw, self.given, self.count) == self.places,
-            "Hardware::per_cpu has changed since the engine was made"
+            "the place of a CPU's state has changed since the engine was made"
         );
     }
 

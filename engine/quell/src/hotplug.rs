@@ -49,7 +49,7 @@ impl<H: Hardware> Engine<'_, H> {
         );
         debug_assert!(
             self.hw.features() == self.features,
-            "Hardware::features has changed since the engine was made"
+            "the machine's features have changed since the engine was made"
         );
         for slot in cpu.slots() {
             slot.forget();

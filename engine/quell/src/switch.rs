@@ -65,7 +65,7 @@ impl<H: Hardware> MaskedCpu<'_, H> {
         let state = &self.here.state;
         assert!(
             state.loaded() != LoadedSpace::Offline,
-            "a CPU loads an address space before it has called cpu_online"
+            "a CPU loads an address space before it has come online"
         );
         assert!(
             !to.id().is_kernel(),

@@ -186,11 +186,11 @@ fn state_of_cpus_that_is_shared_or_moves_is_noticed() {
         })
     };
     let shared = online([one, one], [one, one]).expect("one place, two CPUs");
-    assert!(shared.contains("one place for two CPUs"), "{shared}");
+    assert!(shared.contains("two CPUs are in one place"), "{shared}");
     assert_eq!(online([one, other], [one, other]), None);
     for moved in [[third, other], [one, third], [other, one]] {
         let said = online([one, other], moved).expect("another place");
-        assert!(said.contains("per_cpu has changed"), "{said}");
+        assert!(said.contains("state has changed"), "{said}");
     }
 }
 

@@ -56,7 +56,7 @@ fn what_no_cpu_may_do_panics() {
             engine.cpu_online();
         }),
         // No initiator would send it a request.
-        ("before it has called cpu_online", |_, engine, x, _| {
+        ("before it has come online", |_, engine, x, _| {
             engine.cpu_offline(Some(x));
             switch(engine, None, x);
         }),

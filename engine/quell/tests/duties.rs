@@ -50,7 +50,7 @@ fn a_thread_that_moves_inside_the_engine_is_noticed() {
 fn features_that_change_are_noticed() {
     notices(
         Breach::FeaturesChange,
-        "Hardware::features has changed",
+        "features have changed",
         |machine, engine, x| {
             machine.me.set(1);
             engine.cpu_offline(Some(x));
