@@ -109,8 +109,8 @@ pub enum ReleasedRange {
     Over(u64, u64),
     /// The memory between the previous break and the returned one, if the break moves down.
     Break,
-    /// As many bytes as the call returns, at unknown addresses.
-    Somewhere,
+    /// As many bytes as the call returns, in the ranges of a vector.
+    Vector,
     /// These bytes of a file, wherever they are mapped.
     File {
         /// The file's descriptor.
@@ -124,7 +124,7 @@ pub enum ReleasedRange {
 
 /// Returns the meaning of a sample.
 pub fn of(sample: &Sample) -> Event<'_> {
-    let bits = |name: &str| sample.field(name).and_then(bits).unwrap_or(0);
+    let bits = |name: &str| sample.field(name).and_then(Value::bits).unwrap_or(0);
     let text = |name: &str| sample.field(name).and_then(Value::text).unwrap_or("");
     let cpu = |name: &str| sample.number(name).and_then(|cpu| u32::try_from(cpu).ok());
     match &*sample.event {
@@ -214,7 +214,7 @@ fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> ReleasedRange {
             _ => ReleasedRange::Nothing,
         },
         "brk" => ReleasedRange::Break,
-        "process_madvise" if GIVES_BACK.contains(&first(&["behavior"])) => ReleasedRange::Somewhere,
+        "process_madvise" if GIVES_BACK.contains(&first(&["behavior"])) => ReleasedRange::Vector,
         "fallocate" if first(&["mode"]) & PUNCH_HOLE != 0 => ReleasedRange::File {
             file: first(&["fd"]),
             offset: first(&["offset"]),
@@ -229,17 +229,26 @@ fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> ReleasedRange {
     }
 }
 
+/// Returns the ranges of a call's vector (start, bytes) that the recorder found on the stack.
+pub(crate) fn ranges(sample: &Sample) -> impl Iterator<Item = (u64, u64)> {
+    let text = sample.field("ranges").and_then(Value::text).unwrap_or("");
+    text.split(',').filter_map(|range| {
+        let (start, bytes) = range.split_once('+')?;
+        Some((start.parse().ok()?, bytes.parse().ok()?))
+    })
+}
+
 fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
     let Some(call) = name.strip_prefix("enter_") else {
         return Event::Exit {
             call: name.strip_prefix("exit_").unwrap_or(name),
-            result: sample.field("ret").and_then(bits),
+            result: sample.field("ret").and_then(Value::bits),
         };
     };
     let first = |names: &[&str]| {
         let found = names
             .iter()
-            .find_map(|name| sample.field(name).and_then(bits));
+            .find_map(|name| sample.field(name).and_then(Value::bits));
         found.unwrap_or(0)
     };
     Event::Enter {
@@ -247,21 +256,13 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
         start: first(&["start", "addr"]),
         bytes: first(&["len_in", "len", "old_len"]),
         how: first(&["behavior", "prot", "flags"]),
-        file: match (call, sample.field("flags").and_then(bits)) {
+        file: match (call, sample.field("flags").and_then(Value::bits)) {
             ("mmap", Some(flags)) => Some(flags & MAP_ANONYMOUS == 0),
             _ => None,
         },
         maps: (call == "mmap" && first(&["flags"]) & (MAP_ANONYMOUS | MAP_SHARED) == MAP_SHARED)
             .then(|| (first(&["fd"]), first(&["off"]))),
         gives: gives(call, &first),
-    }
-}
-
-fn bits(value: &Value) -> Option<u64> {
-    match value {
-        Value::Signed(number) => Some(number.cast_unsigned()),
-        Value::Unsigned(number) => Some(*number),
-        Value::Text(_) => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks memory that is given back and filled again. The programs use each possible call, and interrupt no CPU.
 
 use quell_record::attribute::Attribution;
-use quell_record::perf::{CpuTime, Item};
+use quell_record::perf::{CpuTime, Item, Value};
 use quell_record::report::Report;
 
 use crate::answer::{one, recorded};
@@ -26,7 +26,12 @@ fn churned(calls: &Calls) -> Report {
         for (call, arguments, result, flushes) in calls {
             add(at, &format!("syscalls:sys_enter_{call}"), arguments.clone());
             if *flushes {
-                let flush = vec![number("reason", 3), number("pages", PAGES)];
+                let mut flush = vec![number("reason", 3), number("pages", PAGES)];
+                // The recorder reads a vector from the copy of the stack.
+                if *call == "process_madvise" {
+                    let ranges = format!("{MB}+4096,{}+{}", MB + 4096, BYTES - 4096);
+                    flush.push(("ranges".into(), Value::Text(ranges.into())));
+                }
                 add(at + 1_000, "tlb:tlb_flush", flush);
             }
             let result = vec![number("ret", *result)];
@@ -90,8 +95,9 @@ fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
         number("len", BYTES),
     ];
     let cut = vec![number("fd", 5), number("length", 0)];
+    let advise = vec![number("pidfd", 7), number("behavior", 4)];
     let shared = || ("mmap", mapping(3, 1), MB, false);
-    let cases: [(&str, &Calls); 6] = [
+    let cases: [(&str, &Calls); 7] = [
         (
             "brk",
             &[("brk", grow, MB + BYTES, false), ("brk", shrink, MB, true)],
@@ -111,6 +117,10 @@ fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
                 ("mremap", resize(2 * BYTES, BYTES), MB - BYTES, true),
                 ("mremap", resize(BYTES, 2 * BYTES), MB - BYTES, false),
             ],
+        ),
+        (
+            "process_madvise",
+            &[("process_madvise", advise, BYTES, true)],
         ),
         ("fallocate", &[shared(), ("fallocate", hole, 0, true)]),
         ("ftruncate", &[shared(), ("ftruncate", cut, 0, true)]),

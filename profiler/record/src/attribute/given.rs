@@ -109,8 +109,8 @@ impl Attribution {
                     false => ReturnedMemory::default(),
                 }
             }
-            ReleasedRange::Somewhere => ReturnedMemory {
-                ranges: Vec::new(),
+            ReleasedRange::Vector => ReturnedMemory {
+                ranges: call.ranges.clone(),
                 bytes: result.unwrap_or(0),
             },
             ReleasedRange::File {

@@ -161,6 +161,8 @@ struct Call {
     file: Option<bool>,
     maps: Option<(u64, u64)>,
     gives: ReleasedRange,
+    /// The ranges of a vector, as far as they are known.
+    ranges: Vec<(u64, u64)>,
     site: Option<usize>,
     locked_ns: u64,
     interrupts: u64,
@@ -489,6 +491,7 @@ impl Attribution {
         let call = self.threads.get_mut(&sample.tid);
         if let Some(call) = call.and_then(|thread| thread.call.as_mut()) {
             call.events.count(sample);
+            call.ranges.extend(event::ranges(sample));
         }
         let cpu = self.cpu(sample.cpu);
         cpu.since.get_or_insert(now);

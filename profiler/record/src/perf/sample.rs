@@ -64,6 +64,15 @@ impl Value {
         }
     }
 
+    /// Returns the number's bits. A recorder may have turned an unsigned number into a negative one.
+    pub(crate) fn bits(&self) -> Option<u64> {
+        match self {
+            Value::Signed(number) => Some(number.cast_unsigned()),
+            Value::Unsigned(number) => Some(*number),
+            Value::Text(_) => None,
+        }
+    }
+
     /// Returns the text, if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {

@@ -123,6 +123,7 @@ impl Reader<'_> {
             self.names,
             self.symbols,
             self.unwinder,
+            &mut self.state.vectors,
             &mut self.state.places,
         );
         let Some(sample) = kept else {

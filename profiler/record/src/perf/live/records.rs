@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use perf_event::data;
+use rustc_hash::FxHashMap;
 
 use super::processes::Processes;
-use super::unwind::Unwinder;
+use super::unwind::{self, Unwinder};
 use crate::perf::file::Place;
 use crate::perf::format::Format;
-use crate::perf::sample::{Change, Count, NameTable, Sample};
+use crate::perf::sample::{Change, Count, NameTable, Sample, Value};
 use crate::perf::symbols::Symbols;
 
 /// An open event.
@@ -32,6 +33,49 @@ impl OpenEvent {
     }
 }
 
+/// The vectors of running calls of `process_madvise`, by thread: address and number of ranges.
+#[derive(Default)]
+pub(super) struct Vectors(FxHashMap<u32, (u64, u64)>);
+
+/// The largest number of ranges to read: as many as allocators pass to one call.
+const MOST_RANGES: usize = 128;
+/// The largest number of threads to remember. Calls that don't flush aren't forgotten otherwise.
+const MOST_THREADS: usize = 1 << 12;
+
+impl Vectors {
+    /// Remembers a call's vector, and reads it with the first event of the call that has a copy of the stack.
+    ///
+    /// Returns the ranges as `start+bytes` in decimal, separated by commas. Nothing shows a vector elsewhere.
+    fn ranges(
+        &mut self,
+        event: &str,
+        fields: &[(Arc<str>, Value)],
+        tid: u32,
+        copy: Option<(u64, &[u8])>,
+    ) -> Option<String> {
+        if event == "syscalls:sys_enter_process_madvise" {
+            let field = |name: &str| fields.iter().find(|(of, _)| &**of == name)?.1.bits();
+            if self.0.len() >= MOST_THREADS {
+                self.0.clear();
+            }
+            self.0.insert(tid, (field("vec")?, field("vlen")?));
+            return None;
+        }
+        let (sp, stack) = copy?;
+        let (vector, length) = self.0.remove(&tid)?;
+        let at = usize::try_from(vector.checked_sub(sp)?).ok()?;
+        let words = stack.get(at..)?.chunks_exact(8);
+        let words: Vec<u64> = words
+            .filter_map(|word| Some(u64::from_ne_bytes(*word.first_chunk()?)))
+            .take(2 * MOST_RANGES.min(length as usize))
+            .collect();
+        let ranges = words
+            .chunks_exact(2)
+            .map(|of| format!("{}+{}", of[0], of[1]));
+        Some(ranges.collect::<Vec<_>>().join(","))
+    }
+}
+
 /// Returns the sample in a record if it's kept, and puts its stack into `places`.
 pub(super) fn keep(
     event: &mut OpenEvent,
@@ -40,6 +84,7 @@ pub(super) fn keep(
     names: &mut NameTable,
     symbols: &mut Symbols,
     unwinder: &mut Unwinder,
+    vectors: &mut Vectors,
     places: &mut Vec<Place>,
 ) -> Option<Sample> {
     let (pid, tid) = (record.pid()?, record.tid()?);
@@ -47,13 +92,18 @@ pub(super) fn keep(
         return None;
     }
     let raw = record.raw()?;
-    let fields = event
+    let mut fields = event
         .format
         .decode(raw, names, |address| symbols.kernel(address));
     places.clear();
     // Of a program that isn't recorded we need only the name and the call. So we don't read its files to unwind.
     let registers = record.regs_user().map(|registers| &registers.regs[..]);
     let registers = registers.filter(|_| processes.is_wanted(pid));
+    let copy = registers.and_then(unwind::stack_pointer);
+    let copy = copy.zip(record.stack_user().filter(|stack| !stack.is_empty()));
+    if let Some(ranges) = vectors.ranges(&event.name, &fields, tid, copy) {
+        fields.push((names.get("ranges"), Value::Text(ranges.into())));
+    }
     let user = registers
         .and_then(|values| unwinder.frames(pid, tid, values, record.stack_user(), processes));
     processes.places(pid, record.callchain().unwrap_or_default(), user, places);
@@ -201,6 +251,35 @@ mod tests {
         };
         assert_eq!(read(10, 0, &map), Some(mapped));
         assert_eq!(read(11, 0, &comm), None);
+    }
+
+    #[test]
+    fn the_ranges_of_a_call_are_read_from_the_copy_of_its_stack() {
+        let mut vectors = Vectors::default();
+        let enter = "syscalls:sys_enter_process_madvise";
+        let fields = [("vec", 0x7010), ("vlen", 2)]
+            .map(|(name, value)| (Arc::from(name), Value::Unsigned(value)));
+        let stack: Vec<u8> = [1u64, 2, 0x1000, 4096, 0x5000, 8192, 7]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let mut read =
+            |event: &str, tid, sp| vectors.ranges(event, &fields, tid, Some((sp, &stack)));
+        assert_eq!(read("tlb:tlb_flush", 1, 0x7000), None);
+        assert_eq!(read(enter, 1, 0x7000), None);
+        assert_eq!(read("tlb:tlb_flush", 2, 0x7000), None);
+        let ranges = read("tlb:tlb_flush", 1, 0x7000);
+        assert_eq!(ranges.as_deref(), Some("4096+4096,20480+8192"));
+        assert_eq!(read("tlb:tlb_flush", 1, 0x7000), None, "once for each call");
+        // The vector lies below the stack, and beyond its copy.
+        for sp in [0x7018, 0x1000] {
+            read(enter, 1, sp);
+            assert_eq!(read("tlb:tlb_flush", 1, sp), None);
+        }
+        // The copy ends within it.
+        read(enter, 1, 0x7000 - 24);
+        let ranges = read("tlb:tlb_flush", 1, 0x7000 - 24);
+        assert_eq!(ranges.as_deref(), Some("20480+8192"));
     }
 
     proptest! {

@@ -62,6 +62,11 @@ mod registers {
 
 pub(super) use registers::MASK;
 
+/// Returns the stack pointer in copied registers.
+pub(super) fn stack_pointer(values: &[u64]) -> Option<u64> {
+    registers::of(values).map(|(_, sp, _)| sp)
+}
+
 type Tables = Arc<[u8]>;
 
 /// The unwind tables of a file.
