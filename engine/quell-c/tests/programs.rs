@@ -50,36 +50,34 @@ fn the_example_fails_without_invalidations() {
     });
 }
 
+/// Checks that a program finds every answer of each library right.
+fn answers_rightly(file: &str) {
+    with_libraries(file, &[], |_, command| assert_right(command));
+}
+
+fn assert_right(command: &mut Command) {
+    let (ok, output) = run(command);
+    assert!(ok && output.contains("answers were right"), "{output}");
+}
+
 #[test]
 fn misuse_is_refused() {
-    with_libraries("tests/c/misuse.c", &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(ok && output.contains("answers were right"), "{output}");
-    });
+    answers_rightly("tests/c/misuse.c");
 }
 
 #[test]
 fn pages_that_follow_reach_the_machine_as_one_range() {
-    with_libraries("tests/c/extend.c", &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(ok && output.contains("answers were right"), "{output}");
-    });
+    answers_rightly("tests/c/extend.c");
 }
 
 #[test]
 fn inline_functions_do_what_the_librarys_do() {
-    with_libraries("tests/c/agree.c", &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(ok && output.contains("answers were right"), "{output}");
-    });
+    answers_rightly("tests/c/agree.c");
 }
 
 #[test]
 fn started_flushes_call_back_once() {
-    with_libraries("tests/c/callbacks.c", &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(ok && output.contains("answers were right"), "{output}");
-    });
+    answers_rightly("tests/c/callbacks.c");
 }
 
 #[test]
@@ -98,26 +96,17 @@ fn a_batch_that_was_left_is_noticed_by_a_debug_library() {
 
 #[test]
 fn the_kernels_own_mappings_reach_the_machine() {
-    with_libraries("tests/c/kernel.c", &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(ok && output.contains("answers were right"), "{output}");
-    });
+    answers_rightly("tests/c/kernel.c");
 }
 
 #[test]
 fn what_c_says_reaches_the_engine_as_it_was_said() {
-    with_libraries("tests/c/passed_on.c", &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(ok && output.contains("answers were right"), "{output}");
-    });
+    answers_rightly("tests/c/passed_on.c");
 }
 
 #[test]
 fn changes_of_entries_need_what_the_rules_say() {
-    with_libraries("tests/c/change.c", &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(ok && output.contains("answers were right"), "{output}");
-    });
+    answers_rightly("tests/c/change.c");
 }
 
 /// A library for 8192 CPUs and the header for 8192 agree on sets and sizes, and CPU 8191 is interrupted. With the
@@ -135,8 +124,7 @@ fn eight_thousand_cpus_are_told_apart() {
         let Some(mut command) = program(directory.path(), file, &library, flags) else {
             return;
         };
-        let (ok, output) = run(&mut command);
-        assert!(ok && output.contains("answers were right"), "{output}");
+        assert_right(&mut command);
     }
 }
 
@@ -153,8 +141,7 @@ fn the_embedder_chooses_how_much_a_batch_and_a_request_hold() {
         let Some(mut command) = program(directory.path(), file, &library, flags) else {
             return;
         };
-        let (ok, output) = run(&mut command);
-        assert!(ok && output.contains("answers were right"), "{output}");
+        assert_right(&mut command);
     }
 }
 
@@ -170,8 +157,7 @@ fn what_a_library_was_built_without_is_refused_before_any_memory_is_written() {
         let Some(mut command) = program(directory.path(), file, &library, flags) else {
             return;
         };
-        let (ok, output) = run(&mut command);
-        assert!(ok && output.contains("answers were right"), "{output}");
+        assert_right(&mut command);
     }
 }
 
