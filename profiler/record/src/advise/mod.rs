@@ -337,11 +337,8 @@ impl AdviceInputs<'_> {
 
 /// Describes a setting in a few words.
 fn set(knob: &Knob) -> Line {
-    let mut all = knob.set.iter();
-    let line = Line::new("")
-        .text("set ")
-        .text(all.next().map_or("", String::as_str));
-    let line = all.fold(line, |line, more| line.remark(format!(" {more}")));
+    // All of them: one alone may do harm.
+    let line = Line::new("").text("set ").text(knob.set.join(" "));
     line.remark(format!(" ({})", knob.allocator))
 }
 

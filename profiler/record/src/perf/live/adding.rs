@@ -36,6 +36,8 @@ struct Total {
     thread: u32,
     /// Whether the process has ended, and nothing is left to write.
     is_over: bool,
+    /// A time before its first flush, and the length of all stops until then.
+    since: Option<(u64, u64)>,
 }
 
 impl Total {
@@ -55,9 +57,23 @@ impl Total {
         self.all().since(&self.told)
     }
 
-    /// Returns the flushes that aren't written yet, multiplied by `scale`, and marks them as written.
-    fn tell(&mut self, scale: f64) -> Flushes {
-        let new = self.all().times(scale).since(&self.told);
+    /// Returns the flushes that aren't written yet, and marks them as written. Interrupts are multiplied by `scale`. Not
+    /// every flush sends one, so flushes are multiplied by the factor of the time since the place was first seen.
+    ///
+    /// `now` has the time, and that of stops until now.
+    fn tell(&mut self, scale: f64, now: (u64, u64)) -> Flushes {
+        let (since_ns, stopped_ns) = *self.since.get_or_insert(now);
+        let all_ns = now.0.saturating_sub(since_ns);
+        let missed = now.1.saturating_sub(stopped_ns).min(all_ns);
+        let of_time = time_factor(missed, all_ns - missed);
+        let (interrupts, flushes) = (self.all().times(scale), self.all().times(of_time));
+        let all = Flushes {
+            flushes: flushes.flushes.max(interrupts.remote),
+            full: flushes.full,
+            pages: flushes.pages,
+            ..interrupts
+        };
+        let new = all.since(&self.told);
         self.told.add(&new);
         new
     }
@@ -86,6 +102,8 @@ pub(super) struct SumReader {
     /// The start of the current stop of summing, and all earlier stops together.
     stop: Option<Stop>,
     stopped: Stop,
+    /// The time of the last reading, and the length of all stops until then.
+    taken_at: (u64, u64),
 }
 
 /// A moment, or a stretch of time: nanoseconds, and interrupts by the kernel's own count.
@@ -147,6 +165,7 @@ impl SumReader {
             flush_ns: None,
             stop: None,
             stopped: Stop::default(),
+            taken_at: (now_ns(), 0),
         })
     }
 
@@ -167,28 +186,36 @@ impl SumReader {
 
     /// Returns the time in which the kernel summed.
     pub(super) fn summed_ns(&self) -> u64 {
-        let now = now_ns();
-        let stop = self.stop.map_or(0, |stop| now.saturating_sub(stop.ns));
-        now.saturating_sub(self.begun_ns)
-            .saturating_sub(self.stopped.ns + stop)
+        let (now, stopped) = self.now();
+        now.saturating_sub(self.begun_ns).saturating_sub(stopped)
     }
 
-    /// Returns the [`factors`] until now.
-    fn scales(&self) -> io::Result<(f64, f64)> {
+    /// Returns the factor of interrupts that makes up for the time in which nothing was summed.
+    fn scale(&self) -> io::Result<f64> {
         let stopped = match self.stop {
             Some(stop) => self.stopped.plus(Stop::now()?.since(stop)),
             None => self.stopped,
         };
-        Ok(factors(
+        Ok(interrupt_factor(
             stopped,
             self.summed_ns(),
             self.seen.unwritten().interrupts,
         ))
     }
 
+    /// Returns the time, and that of stops until now.
+    fn now(&self) -> (u64, u64) {
+        let now = now_ns();
+        let stop = self.stop.map_or(0, |stop| now.saturating_sub(stop.ns));
+        (now, self.stopped.ns + stop)
+    }
+
     /// Takes the kernel's sums since the last call.
     pub(super) fn take(&mut self) -> io::Result<()> {
         let new = self.sums.take()?;
+        // What is new began after the last call.
+        let now = self.now();
+        let begun = std::mem::replace(&mut self.taken_at, now);
         for caller in std::mem::take(&mut self.holding) {
             if let Some(total) = self.totals.get_mut(&caller) {
                 total.held = Flushes::default();
@@ -196,10 +223,12 @@ impl SumReader {
         }
         for (caller, flushes) in &new.sites {
             let total = self.totals.entry(*caller).or_default();
+            total.since.get_or_insert(begun);
             total.taken.add(flushes);
         }
         for (caller, flushes) in &new.held {
             let total = self.totals.entry(*caller).or_default();
+            total.since.get_or_insert(begun);
             total.held.add(flushes);
             self.holding.push(*caller);
         }
@@ -290,7 +319,7 @@ impl SumReader {
 
     /// Returns the total number of interrupts.
     pub(super) fn interrupts(&self) -> io::Result<u64> {
-        Ok(self.seen.unwritten().times(self.scales()?.0).interrupts)
+        Ok(self.seen.unwritten().times(self.scale()?).interrupts)
     }
 
     /// Returns the sums since the last call as samples, with the places of their stacks.
@@ -302,11 +331,13 @@ impl SumReader {
         symbols: &mut Symbols,
     ) -> io::Result<Vec<(Sample, Vec<Place>)>> {
         let mut told = Vec::new();
-        let (scale, scale_of_time) = self.scales()?;
+        let scale = self.scale()?;
+        let now = self.now();
+        let scale_of_time = time_factor(now.1, self.summed_ns());
         let [flushes, taken, queued] =
             ["sums:flushes", "sums:taken", "sums:queued"].map(|name| names.get(name));
         for (caller, total) in self.totals.iter_mut().filter(|(_, of)| !of.is_over) {
-            let new = total.tell(scale);
+            let new = total.tell(scale, now);
             let has_ended = processes.has_ended(caller.pid);
             total.is_over = has_ended;
             if new == Flushes::default() {
@@ -332,7 +363,7 @@ impl SumReader {
             .retain(|_, total| !total.is_over || is_held(total));
         let mut idle = Vec::new();
         for (pid, total) in &mut self.victims {
-            let new = total.tell(scale);
+            let new = total.tell(scale, now);
             if new == Flushes::default() {
                 idle.push(*pid);
                 continue;
@@ -349,7 +380,7 @@ impl SumReader {
             }
         }
         for (function, total) in &mut self.others {
-            let new = total.tell(scale_of_time);
+            let new = total.tell(scale_of_time, now);
             if new == Flushes::default() {
                 continue;
             }
@@ -368,18 +399,21 @@ impl SumReader {
     }
 }
 
-/// Returns the factors of flushes, and of anything else, that make up for the time in which nothing was summed.
+/// Returns the factor that makes up for a time that was missed. However short the rest was, it's at most 1000.
+fn time_factor(missed_ns: u64, summed_ns: u64) -> f64 {
+    let summed_ns = summed_ns.max(missed_ns / 999).max(1);
+    1.0 + missed_ns as f64 / summed_ns as f64
+}
+
+/// Returns the factor of interrupts that makes up for the time in which nothing was summed.
 ///
-/// In that time the kernel still counted interrupts. So programs that ended meanwhile, or flushed at another rate, don't
-/// distort the first factor. If few interrupts were summed, it's that of the time, like the second.
-fn factors(stopped: Stop, summed_ns: u64, summed: u64) -> (f64, f64) {
-    let factor = |missed: u64, summed: u64| (missed as f64 / summed.max(1) as f64) + 1.0;
-    let of_time = factor(stopped.ns, summed_ns.max(stopped.ns / 1000));
-    let of_flushes = match summed >= ENOUGH && stopped.interrupts > 0 {
-        true => factor(stopped.interrupts, summed),
-        false => of_time,
-    };
-    (of_flushes, of_time)
+/// In that time the kernel still counted them. So programs that ended meanwhile, or flushed at another rate, don't
+/// distort the factor. If few interrupts were summed, it's that of the time.
+fn interrupt_factor(stopped: Stop, summed_ns: u64, summed: u64) -> f64 {
+    match summed >= ENOUGH && stopped.interrupts > 0 {
+        true => 1.0 + stopped.interrupts as f64 / summed as f64,
+        false => time_factor(stopped.ns, summed_ns),
+    }
 }
 
 fn text(text: &str, names: &mut NameTable) -> Value {
@@ -424,14 +458,35 @@ mod tests {
     #[test]
     fn what_was_not_summed_is_made_up_for_by_the_kernels_count() {
         let stop = |ns, interrupts| Stop { ns, interrupts };
-        assert_eq!(factors(stop(0, 0), 1_000, 500), (1.0, 1.0));
+        assert_eq!(interrupt_factor(stop(0, 0), 1_000, 500), 1.0);
         // Half of the time was summed, but the program ended soon after: only a tenth is missing.
-        assert_eq!(factors(stop(1_000, 50), 1_000, 500), (1.1, 2.0));
+        assert_eq!(interrupt_factor(stop(1_000, 50), 1_000, 500), 1.1);
         // Few interrupts show no rate.
-        assert_eq!(factors(stop(1_000, 50), 1_000, 5), (2.0, 2.0));
+        assert_eq!(interrupt_factor(stop(1_000, 50), 1_000, 5), 2.0);
         // A kernel without that row.
-        assert_eq!(factors(stop(1_000, 0), 1_000, 500), (2.0, 2.0));
-        // However short the time was, it counts for no more than a thousand.
-        assert_eq!(factors(stop(1_000_000, 0), 0, 0).1, 1001.0);
+        assert_eq!(interrupt_factor(stop(1_000, 0), 1_000, 500), 2.0);
+        assert_eq!(interrupt_factor(stop(999_000, 0), 0, 0), 1000.0);
+    }
+
+    #[test]
+    fn flushes_are_not_scaled_by_interrupts() {
+        let taken = Flushes {
+            flushes: 100,
+            pages: 200,
+            remote: 10,
+            interrupts: 10,
+            ..Flushes::default()
+        };
+        let mut total = Total {
+            taken,
+            since: Some((1_000, 500)),
+            ..Total::default()
+        };
+        // Half of the time since it was first seen was missed, but nine of ten interrupts.
+        let told = total.tell(10.0, (3_000, 1_500));
+        assert_eq!((told.flushes, told.pages, told.interrupts), (200, 400, 100));
+        assert_eq!(total.tell(10.0, (3_000, 1_500)), Flushes::default());
+        // Each interrupt is of a flush.
+        assert_eq!(total.tell(30.0, (3_000, 1_500)).flushes, 100);
     }
 }
