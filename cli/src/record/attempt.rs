@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use quell_record::figures::{self, count, time};
-use quell_record::perf::live::{CommandRun, ProcessTurn, RunUsage, is_running};
+use quell_record::perf::live::{CommandRun, ProcessTurn, RunUsage, is_running, no_process};
 use quell_record::report::Report;
 use quell_record::trial::{Change, FEWEST, Finding, PairedRuns, signed};
 use serde_json::{Value, json};
@@ -79,6 +79,9 @@ struct Measure {
     grows: bool,
 }
 
+/// The place of wall time in [`MEASURES`].
+const WALL: usize = 2;
+
 /// The measures of each run. The first one decides.
 const MEASURES: [Measure; 6] = [
     Measure {
@@ -120,7 +123,7 @@ const MEASURES: [Measure; 6] = [
         key: "peak_bytes",
         name: "peak memory",
         shown: |bytes| format!("{:.1} MB", bytes / 1e6),
-        of: |spent| spent.memory.map(|bytes| bytes as f64),
+        of: |spent| Some(spent.memory as f64),
         grows: false,
     },
 ];
@@ -165,6 +168,10 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
             (one, other)
         };
         for (pairs, measure) in pairs.iter_mut().zip(&MEASURES) {
+            // Two commands that need less than this one can't be told apart.
+            if measure.key == "peak_bytes" && !before.shows_memory && !after.shows_memory {
+                continue;
+            }
             let value = |of: &RunUsage| args.measured(measure, of);
             if let Some((before, after)) = value(&before).zip(value(&after)) {
                 pairs.add(before, after);
@@ -184,6 +191,15 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     paragraph(verdict(&pairs[0], &shown, done, begun.elapsed()));
+    let wall = &pairs[WALL];
+    if !args.is_per_second()
+        && let (Finding::More, Some(change)) = (wall.finding(), wall.change())
+    {
+        paragraph(format_args!(
+            "It takes longer: wall time {}",
+            signed(change)
+        ));
+    }
     if args.is_per_second() {
         paragraph("Figures but memory are per second.");
     }
@@ -370,9 +386,9 @@ impl TryArgs {
     /// Returns the variables to set, or the command that switches.
     fn set(&self) -> anyhow::Result<Vec<String>> {
         if let (Some(pid), Some(switch)) = (self.pid, &self.switch) {
-            return match is_running(pid) {
-                true => Ok(vec![switch.clone()]),
-                false => Err(usage(format_args!("--pid {pid}: there is no such process"))),
+            return match no_process(pid) {
+                None => Ok(vec![switch.clone()]),
+                Some(why) => Err(usage(format_args!("--pid {pid}: {why}"))),
             };
         }
         if let Some(with) = &self.with {
@@ -482,6 +498,6 @@ fn told(pairs: &PairedRuns) -> Value {
 fn setting(word: &str) -> Result<String, String> {
     match word.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(word.to_owned()),
-        _ => Err("expected NAME=VALUE, for example MALLOC_TRIM_THRESHOLD_=1073741824".to_owned()),
+        _ => Err("expected NAME=VALUE, for example MALLOC_ARENA_MAX=1".to_owned()),
     }
 }

@@ -67,10 +67,13 @@ impl PairedRuns {
         (middle(&self.before), middle(&self.after))
     }
 
-    /// Computes bounds of the relative change. Returns `None` if there are too few pairs.
+    /// Computes bounds of the relative change.
+    ///
+    /// Returns `None` if there are too few pairs, or if unchanged runs were mostly zero and changed ones weren't.
     pub fn change(&self) -> Option<Change> {
         let count = self.before.len();
-        if count < FEWEST {
+        let is_from_zero = self.medians().0 == 0.0 && self.after.iter().any(|&after| after > 0.0);
+        if count < FEWEST || is_from_zero {
             return None;
         }
         // Adds one to both values, because the logarithm of zero is infinite. Two zeros count as unchanged.
@@ -113,8 +116,15 @@ impl PairedRuns {
     }
 }
 
-/// Formats a change in percent with its sign.
+/// Formats a change in percent with its sign. More than tenfold, it's a factor.
 pub fn signed(change: Change) -> String {
+    if change.most >= 9.0 {
+        let times = |share: f64| crate::figures::count((1.0 + share).round() as u64);
+        return match change.least >= 1.0 {
+            true => format!("{} to {} times", times(change.least), times(change.most)),
+            false => format!("up to {} times", times(change.most)),
+        };
+    }
     let of = |share: f64| match share.abs() * 100.0 {
         10.0.. => format!("{:+.0}", share * 100.0),
         _ => format!("{:+.1}", share * 100.0),
@@ -199,5 +209,11 @@ mod tests {
             most: 0.004,
         };
         assert_eq!(signed(change), "-31 to +0.4 %");
+        let times = |least, most| signed(Change { least, most });
+        assert_eq!(times(81.2, 1244.9), "82 to 1 246 times");
+        assert_eq!(times(-0.5, 9.0), "up to 10 times");
+        let mut none = PairedRuns::default();
+        (0..6).for_each(|_| none.add(0.0, 12.0));
+        assert_eq!((none.change(), none.finding()), (None, Finding::Unknown));
     }
 }

@@ -35,9 +35,11 @@ pub struct RunUsage {
     pub interrupts: Option<u64>,
     /// Memory in bytes: the peak of a command's largest process, or that of running processes at the end.
     ///
-    /// `None` if the peak is below this process's own. The kernel's account of a command begins before the command
+    /// A command's is at least that of this process, because the kernel's account of it begins before the command
     /// replaces this process.
-    pub memory: Option<u64>,
+    pub memory: u64,
+    /// Whether `memory` is that of the command, and not of this process.
+    pub shows_memory: bool,
 }
 
 /// A command that runs, and a counter of its interrupts.
@@ -104,8 +106,8 @@ impl CommandRun {
             kernel,
             faults: usage.ru_minflt.cast_unsigned() + usage.ru_majflt.cast_unsigned(),
             interrupts: counter.and_then(|counter| counter.read().ok()),
-            memory: (usage.ru_maxrss > self.own_rss)
-                .then(|| usage.ru_maxrss.cast_unsigned() * 1024),
+            memory: usage.ru_maxrss.cast_unsigned() * 1024,
+            shows_memory: usage.ru_maxrss > self.own_rss,
         };
         Ok((usage, status))
     }
@@ -158,7 +160,8 @@ impl ProcessTurn {
             kernel: Duration::from_nanos(used.kernel_ns),
             faults: used.faults,
             interrupts: is_counted.then_some(sent),
-            memory: Some(after.pages * rustix::param::page_size() as u64),
+            memory: after.pages * rustix::param::page_size() as u64,
+            shows_memory: true,
         })
     }
 }
