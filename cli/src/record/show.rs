@@ -90,7 +90,7 @@ pub fn before_and_after(report: &Report) -> Table {
     for advice in &report.advice {
         let (least, most) = advice.left;
         table.row([
-            format!("{}: {}", short(&advice.program), short(&advice.place)),
+            format!("{}: {}", advice.program, short(&advice.place)),
             advice.kind.into(),
             count(advice.interrupts),
             match least == most {
@@ -128,7 +128,7 @@ pub fn sites(report: &Report) -> Table {
         let thread = site.thread.as_ref();
         let thread = thread.map_or_else(String::new, |thread| format!(" ({thread})"));
         table.row([
-            format!("{}{thread}: {}", short(&site.program), short(site.place())),
+            format!("{}{thread}: {}", site.program, short(site.place())),
             site.call.clone(),
             count(site.interrupts),
             count(site.requests),
@@ -154,7 +154,7 @@ pub fn programs(report: &Report) -> Table {
     ]);
     for program in report.programs.iter().take(ROWS) {
         table.row([
-            short(&program.name),
+            program.name.clone(),
             count(program.sent),
             count(program.taken),
             program.cpu_ns.map_or_else(|| "–".into(), time),
@@ -170,7 +170,7 @@ pub fn programs(report: &Report) -> Table {
 pub fn matrix(report: &Report) -> Table {
     let mut table = Table::new([words("sender"), words("target"), number("interrupts")]);
     for (sender, target, interrupts) in report.matrix.iter().take(ROWS) {
-        table.row([short(sender), short(target), count(*interrupts)]);
+        table.row([sender.clone(), target.clone(), count(*interrupts)]);
     }
     table
 }

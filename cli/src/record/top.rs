@@ -1,5 +1,6 @@
 //! `quell top`: shows the cost of shootdowns for each process, second by second.
 
+use std::cell::Cell;
 use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -8,7 +9,9 @@ use std::time::Duration;
 use clap::Args;
 use console::Term;
 use quell_record::figures::{count, counted, percent, percents};
-use quell_record::perf::live::{Options, RecordError, Recorder, Scope, SumMode, is_running};
+use quell_record::perf::live::{
+    Options, RecordError, Recorder, Scope, SumMode, is_running, no_process,
+};
 use quell_record::top::{Row, Top, TopSecond};
 
 use super::live::{end_requested, percent as percentage, seconds};
@@ -50,9 +53,10 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         outlives: false,
         buffer: None,
     };
-    if let Some(pid) = args.pids.iter().find(|pid| !is_running(**pid)) {
+    let absent = |pid: &u32| Some((*pid, no_process(*pid)?));
+    if let Some((pid, why)) = args.pids.iter().find_map(absent) {
         return Err(quell_model::usage::usage(format_args!(
-            "--pid {pid}: there is no such process"
+            "--pid {pid}: {why}"
         )));
     }
     // An interrupt begins in one process and ends in another. So we record all processes, whichever are shown.
@@ -64,9 +68,9 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
-    let mut shown = 0_u64;
+    let shown = Cell::new(0_u64);
     let top = Top::new(|mut second: TopSecond| {
-        shown += 1;
+        shown.set(shown.get() + 1);
         if !args.pids.is_empty() {
             second.processes.retain(|row| args.pids.contains(&row.pid));
         }
@@ -75,17 +79,20 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     recorder.run(top, |progress| {
         let limit = args.seconds;
         over.load(Ordering::Relaxed)
-            || limit.is_some_and(|limit| progress.elapsed >= limit + GRACE)
+            || limit.is_some_and(|limit| {
+                let is_shown = shown.get() >= limit.as_secs();
+                progress.elapsed >= limit + if is_shown { Duration::ZERO } else { GRACE }
+            })
             || !args.pids.is_empty() && !args.pids.iter().any(|pid| is_running(*pid))
     })?;
-    if shown == 0 {
+    if shown.get() == 0 {
         note!("ended before the first second was over: nothing to show");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// We wait this long after the last second, because each second is reported a little after its end.
-const GRACE: Duration = Duration::from_millis(50);
+/// We wait up to this long for the last second, because each second is reported a little after its end.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Lines below the table: one for the number of processes left out, and one for the cursor.
 const BELOW: usize = 2;

@@ -144,8 +144,10 @@ impl Answer<'_> {
         };
         // Row `CAL` counts interrupts, those for shootdowns among them. Row `TLB` counts flushes: one interrupt may make
         // several.
-        let called = self.report.function_calls.unwrap_or_default() as f64;
-        let total = called.max(all + other as f64);
+        let own = self.own();
+        let called = self.report.function_calls.unwrap_or_default();
+        let called = called.saturating_sub(own) as f64;
+        let total = called.max(all + other.saturating_sub(own) as f64);
         let part = |of: f64| if of > 0.0 { all / of } else { 0.0 };
         let rate = count(part(seconds).round() as u64);
         let cpus = counted(self.report.cpus as u64, "CPU");
@@ -159,6 +161,13 @@ impl Answer<'_> {
                 Some(row) => format!("function calls (CAL {})", count(row)),
                 None => "function calls".to_owned(),
             })
+    }
+
+    /// Returns the number of function calls by which a recorder starts and stops events.
+    fn own(&self) -> u64 {
+        let is_own = |cause| self.from.windows_ns.is_some() && RECORDERS.contains(&cause);
+        let own = self.report.others.iter().filter(|row| is_own(row.cause));
+        own.map(|row| row.count).sum()
     }
 
     fn attributed(&self) -> Line {

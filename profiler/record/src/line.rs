@@ -156,7 +156,9 @@ impl From<Line> for String {
         let room = COLUMNS - LABEL;
         if line.taken() > room {
             for part in &mut line.parts {
+                // Programs have shorter names.
                 if let Part::Name(name) = part
+                    && name.len() > NAME
                     && let Some(uncut) = uncut(name)
                 {
                     *name = uncut;

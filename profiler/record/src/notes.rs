@@ -5,6 +5,7 @@ use crate::attribute::{Attribution, Evidence};
 use crate::figures::{count, counted, percent, time};
 use crate::report::{OtherRow, Report};
 use crate::scales;
+use crate::understand::RECORDERS;
 
 /// Returns the notes for this recording.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
@@ -63,7 +64,9 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
         notes.push("Neither irq_vectors:call_function* nor csd:csd_function_* was recorded, so the time that targets lost is unknown.".into());
     }
     if scale > 1.0 {
-        notes.push(format!("All events were counted, but only one in {scale:.1} was recorded. Figures are scaled to all events."));
+        notes.push(format!(
+            "Only one in {scale:.1} events was recorded. Figures are scaled to all events."
+        ));
     }
     let (guessed, by) = from.guessed;
     if scales::is_much(guessed as f64, all) {
@@ -79,11 +82,14 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let others = calls.map(|row| row.saturating_sub(report.interrupts));
     if let Some(row) = others.filter(|&row| row > 0) {
         let few = (known as f64) < 0.9 * row as f64;
+        let causes = report.others.iter().map(|row| row.cause);
+        let own = from.windows_ns.is_some() && causes.clone().any(|of| RECORDERS.contains(&of));
         notes.push(format!(
-            "Row CAL of /proc/interrupts counts {} that are no shootdowns. Their function is known for {} of them{}.",
+            "Row CAL of /proc/interrupts counts {} that are no shootdowns. Their function is known for {} of them{}.{}",
             counted(row, "interrupt"),
             percent((known as f64 / row.max(1) as f64).min(1.0)),
             if few { ", so the real counts of each function may be higher" } else { "" },
+            if own { " Those of perf and code patching are mostly quell's own." } else { "" },
         ));
     }
     if from.lost > 0 {

@@ -11,7 +11,7 @@ use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::Range;
 
 /// The least CPU time, in nanoseconds, for which we trust the kernel's account. It counts in steps of 10 ms.
-pub const RAN_NS: f64 = 2e8;
+pub const RAN_NS: f64 = 1e8;
 
 /// Returns whether `of` is more than a tenth of `all`, and so can't be ignored.
 pub fn is_much(of: f64, all: f64) -> bool {
@@ -49,7 +49,7 @@ pub struct Kernel {
 impl Kernel {
     /// Computes the ratios for a program.
     ///
-    /// Returns `None` if the kernel's account of its time is missing or below a tenth of [`RAN_NS`], or if no recorded
+    /// Returns `None` if the kernel's account of its time is missing or below a fifth of [`RAN_NS`], or if no recorded
     /// work has a price.
     pub fn of(from: &Attribution, scales: SampleScales, program: &str) -> Option<Kernel> {
         let ran = from.ran(program)?;
@@ -67,7 +67,7 @@ impl Kernel {
             let all = faults * scales.faults(from, program);
             priced = priced.plus(Range::from(prices.fault_ns).times(all));
         }
-        (ns >= RAN_NS / 10.0 && priced.least > 0.0).then(|| Kernel {
+        (ns >= RAN_NS / 5.0 && priced.least > 0.0).then(|| Kernel {
             ns,
             forked_ns: ran.forked_user_ns as f64,
             dearer: (ns / priced.most).max(1.0),

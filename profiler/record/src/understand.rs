@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::attribute::site::{Site, spread};
-use crate::attribute::{Attribution, Program, Weight};
+use crate::attribute::{Attribution, ENOUGH, Program, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
 use crate::scales::{RAN_NS, SampleScales, scale};
@@ -112,7 +112,7 @@ impl Report {
             others: others(&from, scale),
             matrix: matrix(&from),
             advice,
-            folded: folded(&from, all),
+            folded: folded(&from),
             interrupts: row.unwrap_or(all.round() as u64),
             attributed: attributed.round() as u64,
             function_calls: from.row("CAL"),
@@ -202,7 +202,7 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let is_whole = from.scale_of_time() < WHOLE;
             let seen = (program.cpu_ns > 0 && is_whole).then(|| own * from.scale_of_time());
             let told =
-                told.filter(|&told| told >= RAN_NS || seen.is_none() && told >= RAN_NS / 4.0);
+                told.filter(|&told| told >= RAN_NS || seen.is_none() && told >= RAN_NS / 2.0);
             let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
             let waited = costs.waited();
             ProgramRow {
@@ -339,7 +339,8 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     rows
 }
 
-/// Returns the interrupts by sender and target. Each sender's are scaled up to all that it sent.
+/// Returns the interrupts by sender and target. Each sender's are scaled up to all that it sent. If too few of them were
+/// recorded to show its targets, it's left out.
 fn matrix(from: &Attribution) -> Vec<(String, String, u64)> {
     let name = |index: usize| from.programs[index].name.to_string();
     let mut sent: BTreeMap<&str, f64> = BTreeMap::new();
@@ -352,47 +353,109 @@ fn matrix(from: &Attribution) -> Vec<(String, String, u64)> {
     }
     let filled = from.matrix.iter();
     let mut cells: Vec<_> = filled
-        .map(|(&(sender, target), &count)| {
+        .filter_map(|(&(sender, target), &count)| {
             let all = sent.get(&*from.programs[sender].name);
             let scale = all.map_or(1.0, |all| all / recorded[&sender] as f64);
-            (name(sender), name(target), scaled(count, scale.max(1.0)))
+            let is_shown = recorded[&sender] >= ENOUGH || scale < 2.0;
+            is_shown.then(|| (name(sender), name(target), scaled(count, scale.max(1.0))))
         })
         .collect();
     cells.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.cmp(b)));
     cells
 }
 
-/// Returns the recorded stacks, scaled up to `all` interrupts.
-fn folded(from: &Attribution, all: f64) -> BTreeMap<String, Weight> {
-    let recorded: u64 = from.folded.values().map(|weight| weight.interrupts).sum();
-    let scale = (all / recorded.max(1) as f64).max(1.0);
-    let filled = from.folded.iter().map(|(stack, weight)| {
-        let weight = Weight {
-            interrupts: scaled(weight.interrupts, scale),
-            stolen_ns: scaled(weight.stolen_ns, scale),
-            waited_ns: scaled(weight.waited_ns, scale),
+/// Returns stacks with their part of the figures of each site. If no whole stack of a site was recorded, its own frames
+/// are the stack.
+fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
+    let mut stacks: BTreeMap<usize, Vec<(&Arc<str>, u64)>> = BTreeMap::new();
+    let mut folded = BTreeMap::new();
+    for (stack, weight) in &from.folded {
+        match from.site_of_folded.get(stack) {
+            Some(&site) => {
+                let stacks = stacks.entry(site).or_default();
+                stacks.push((stack, weight.interrupts));
+            }
+            None => _ = folded.insert(stack.to_string(), *weight),
+        }
+    }
+    for (index, site) in from.sites.iter().enumerate() {
+        let all = Weight {
+            interrupts: site.estimate().round() as u64,
+            stolen_ns: scaled(site.stolen.most, site.weight),
+            waited_ns: scaled(site.waited.least, site.weight),
         };
-        (stack.to_string(), weight)
-    });
-    filled.collect()
+        if all.interrupts == 0 {
+            continue;
+        }
+        let known = stacks.remove(&index).unwrap_or_default();
+        let recorded: u64 = known.iter().map(|(_, interrupts)| interrupts).sum();
+        let mut add = |stack: String, part: f64| {
+            let weight: &mut Weight = folded.entry(stack).or_default();
+            weight.interrupts += scaled(all.interrupts, part);
+            weight.stolen_ns += scaled(all.stolen_ns, part);
+            weight.waited_ns += scaled(all.waited_ns, part);
+        };
+        if recorded == 0 {
+            let place = &site.place;
+            let frames = place
+                .frames
+                .iter()
+                .rev()
+                .map(|frame| frame.replace(';', ":"));
+            let call = place.call.replace(';', ":");
+            let whole = [place.program.replace(';', ":")].into_iter().chain(frames);
+            add(whole.chain([call]).collect::<Vec<_>>().join(";"), 1.0);
+        }
+        for (stack, interrupts) in known.into_iter().filter(|(_, count)| *count > 0) {
+            add(stack.to_string(), interrupts as f64 / recorded as f64);
+        }
+    }
+    folded
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribute::site::Place;
+    use crate::attribute::site::{Place, Span};
+
+    fn site(interrupts: u64, weight: f64, frames: &[&str]) -> Site {
+        Site {
+            place: Place {
+                program: "a".into(),
+                call: "madvise".into(),
+                frames: frames.iter().map(|&frame| frame.into()).collect(),
+            },
+            interrupts,
+            weight,
+            stolen: Span {
+                least: 1,
+                most: 1_000,
+            },
+            ..Site::default()
+        }
+    }
 
     #[test]
-    fn folded_stacks_add_up_to_all_interrupts() {
+    fn folded_stacks_add_up_to_their_sites() {
         let mut from = Attribution::new();
+        from.sites = vec![site(10, 100.0, &["f"]), site(5, 2.0, &["g", "main"])];
         for (stack, interrupts) in [("a;b", 3), ("a;c", 7)] {
             from.folded.entry(stack.into()).or_default().interrupts = interrupts;
+            from.site_of_folded.insert(stack.into(), 0);
         }
-        let folded = folded(&from, 1_000.0);
-        let counts: Vec<u64> = folded.values().map(|weight| weight.interrupts).collect();
-        assert_eq!(counts, [300, 700]);
-        // Fewer than were recorded are never shown.
-        assert_eq!(super::folded(&from, 0.0)["a;b"].interrupts, 3);
+        let folded = folded(&from);
+        let weights = folded
+            .iter()
+            .map(|(stack, of)| (&**stack, of.interrupts, of.stolen_ns));
+        assert_eq!(
+            weights.collect::<Vec<_>>(),
+            [
+                ("a;b", 300, 30_000),
+                ("a;c", 700, 70_000),
+                // No stack of the second site was recorded.
+                ("a;main;g;madvise", 10, 2_000)
+            ]
+        );
     }
 
     #[test]
@@ -404,26 +467,17 @@ mod tests {
                 ..Program::default()
             })
             .into();
-        from.matrix = [((0, 0), 1), ((0, 1), 3), ((1, 0), 5)]
+        from.matrix = [((0, 0), 20), ((0, 1), 60), ((1, 0), 5)]
             .into_iter()
             .collect();
-        let place = Place {
-            program: "a".into(),
-            call: "madvise".into(),
-            frames: [].into(),
-        };
-        let site = Site {
-            place,
-            interrupts: 4,
-            weight: 100.0,
-            ..Site::default()
-        };
-        from.sites.push(site);
+        from.sites.push(site(80, 5.0, &[]));
         let cell = |a: &str, b: &str, count| (a.to_owned(), b.to_owned(), count);
         assert_eq!(
             matrix(&from),
             [cell("a", "b", 300), cell("a", "a", 100), cell("b", "a", 5)]
         );
+        from.matrix = [((0, 0), 1), ((0, 1), 3)].into_iter().collect();
+        assert_eq!(matrix(&from), []);
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Attribution {
     mapped: FxHashMap<(u32, u64), bool>,
     /// Whole stacks, folded, and their weights.
     pub folded: FxHashMap<Arc<str>, Weight>,
+    /// The site of each folded stack.
+    pub site_of_folded: FxHashMap<Arc<str>, usize>,
     /// Interrupts by the program that sent them and the program that took them.
     pub matrix: FxHashMap<(usize, usize), u64>,
     /// Work for other CPUs that was no flush, by function.
@@ -382,6 +384,9 @@ impl Attribution {
             true => name.clone(),
             false => format!("{name};{}", told.folded).into(),
         };
+        if self.site_of_folded.len() < FOLDED {
+            self.site_of_folded.entry(folded.clone()).or_insert(site);
+        }
         // The map keeps `told` alive, so that no other stack can get its address.
         self.placed.insert(key, (told, site, folded.clone()));
         (site, folded)

@@ -3,8 +3,8 @@
 //! A program that gives memory back and uses it again pays for page faults, and for the zeroing in them. A recording
 //! only counts faults, because timing each would cost as much as the fault itself. So we fill and give back memory of
 //! our own, and read this process's CPU time. The lower bound is a program's best case: the same few pages, and no
-//! other thread. The upper bound is a busy program: a large area on every CPU at once, so that CPUs share locks and
-//! caches.
+//! other thread. The upper bound is a busy program: a large area on every CPU at once, so that CPUs share locks, and the
+//! pages come from memory and not from caches.
 
 use std::ptr::null_mut;
 use std::thread::{self, Builder};
@@ -19,17 +19,17 @@ use crate::perf::sample::Prices;
 
 /// The smallest page size of all supported machines.
 const PAGE: usize = 4096;
-/// The pages of a small area, and of one that exceeds a core's caches.
+/// The pages of a small area, and of one that exceeds a core's part of the caches.
 const FEW: usize = 16;
-const MANY: usize = 1024;
+const MANY: usize = 4096;
 /// The largest number of threads. More would take longer and hardly change the result.
 const THREADS: usize = 8;
 
 /// Measures the costs in about 10 ms. Returns `None` if there is no memory for it.
 pub(super) fn measure(cpus: usize) -> Option<Prices> {
-    let least = Area::new(FEW)?.rounds(64)?;
+    let least = Area::new(FEW)?.rounds(64, f64::min)?;
     let each = thread::scope(|scope| {
-        let busy = |_| Builder::new().spawn_scoped(scope, || Area::new(MANY)?.rounds(2));
+        let busy = |_| Builder::new().spawn_scoped(scope, || Area::new(MANY)?.rounds(2, f64::max));
         let threads = (0..cpus.clamp(1, THREADS)).map(busy);
         // Where the system refuses a thread, fewer measure.
         let threads: Vec<_> = threads.filter_map(Result::ok).collect();
@@ -62,7 +62,7 @@ pub(super) fn flush_ns() -> Option<f64> {
     Some(took / f64::from(2 * TIMES))
 }
 
-/// The time for one page in the fastest round, in nanoseconds.
+/// The time for one page in one of several rounds, in nanoseconds.
 struct PageTimes {
     fault: f64,
     zero: f64,
@@ -112,20 +112,22 @@ impl Area {
         }
     }
 
-    fn rounds(&self, count: usize) -> Option<PageTimes> {
-        let each = |took: f64| took / self.pages as f64;
-        let mut least = PageTimes {
-            fault: f64::INFINITY,
-            zero: f64::INFINITY,
-        };
+    /// Fills and zeroes all pages several times, and chooses among the rounds.
+    fn rounds(&self, count: usize, choose: fn(f64, f64) -> f64) -> Option<PageTimes> {
+        let mut chosen: Option<PageTimes> = None;
         for _ in 0..count {
-            let fault = timed(|| self.touch());
-            let zero = timed(|| self.zero());
+            let [fault, zero] = [timed(|| self.touch()), timed(|| self.zero())]
+                .map(|took| took / self.pages as f64);
             self.advise(Advice::LinuxDontNeed).ok()?;
-            least.fault = least.fault.min(each(fault));
-            least.zero = least.zero.min(each(zero));
+            chosen = Some(match chosen {
+                Some(known) => PageTimes {
+                    fault: choose(known.fault, fault),
+                    zero: choose(known.zero, zero),
+                },
+                None => PageTimes { fault, zero },
+            });
         }
-        Some(least)
+        chosen
     }
 }
 

@@ -37,6 +37,6 @@ pub use options::{CountMode, EventRequest, Filter, Options, Stack, SumMode};
 pub(crate) use processes::numbers;
 pub use recorder::Recorder;
 pub use rights::RecordError;
-pub use scope::{Scope, is_running};
+pub use scope::{Scope, is_running, no_process};
 pub use spent::{CommandRun, ProcessTurn, RunUsage};
 pub use summary::Summary;

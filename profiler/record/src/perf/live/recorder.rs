@@ -456,7 +456,7 @@ impl Recorder {
             state.open_ns = Some(now_ns());
         }
         if next == Phase::Off {
-            self.note("Counting interrupts cost more than --overhead allows, so for a part of the time only /proc/interrupts counted them.");
+            self.note("Counting interrupts cost more than --overhead allows, so for a part of the time only /proc/interrupts counted them. For that time, flushes and pages are estimated.");
         }
         if let Some(adding) = &mut self.adding {
             match next {

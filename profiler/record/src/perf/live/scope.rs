@@ -46,8 +46,8 @@ pub(super) fn resolve(
         }
         Scope::Processes(pids) => {
             for pid in &pids {
-                if !is_running(*pid) {
-                    return Err(RecordError::Absent(format!("there is no process {pid}")));
+                if let Some(why) = no_process(*pid) {
+                    return Err(RecordError::Absent(format!("process {pid}: {why}")));
                 }
             }
             let named = pids
@@ -62,7 +62,7 @@ pub(super) fn resolve(
             let mut pids = Vec::new();
             gather(&path, &mut pids).map_err(|error| {
                 RecordError::Absent(format!(
-                    "{} is not a control group: {error}",
+                    "{} is not a control group, a directory below /sys/fs/cgroup with a file cgroup.procs: {error}",
                     path.display()
                 ))
             })?;
@@ -119,6 +119,17 @@ fn is_executable(path: &Path) -> rustix::io::Result<()> {
         return Err(Errno::ACCESS);
     }
     Ok(())
+}
+
+/// Returns why this is no process: it doesn't exist, or it's a thread of another.
+pub fn no_process(pid: u32) -> Option<String> {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return Some("there is no such process".to_owned());
+    };
+    let own = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let own = own.and_then(|own| own.trim().parse::<u32>().ok());
+    own.filter(|own| *own != pid)
+        .map(|own| format!("this is a thread of process {own}; use that number"))
 }
 
 /// Returns whether this process exists.
