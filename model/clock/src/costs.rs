@@ -37,6 +37,27 @@ pub struct TlbGeometry {
     pub replacement: Replacement,
 }
 
+impl TlbGeometry {
+    fn new(file: &MachineFile) -> Self {
+        let pair = |entries, ways| (file.count(entries), file.count(ways));
+        TlbGeometry {
+            first: [
+                pair(P::L1Base, P::L1BaseWays),
+                pair(P::L1Large, P::L1LargeWays),
+                pair(P::L1Huge, P::L1HugeWays),
+            ],
+            second: pair(P::L2, P::L2Ways),
+            second_huge: pair(P::L2Huge, P::L2HugeWays),
+            walker: [P::WalkerLeaf, P::WalkerLarge, P::WalkerHuge].map(|p| file.count(p)),
+            replacement: match file.choice(P::Replacement) {
+                "lru" => Replacement::Lru,
+                "pseudo-lru" => Replacement::PseudoLru,
+                other => unreachable!("the replacement `{other}` needs a line here"),
+            },
+        }
+    }
+}
+
 /// The grouping of CPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct Topology {
@@ -55,92 +76,135 @@ impl Topology {
     }
 }
 
-/// All costs of operations, in picoseconds; rates are picoseconds a byte.
-#[derive(Clone, Debug)]
-pub struct Costs {
-    pub architecture: Architecture,
-    pub hardware_dirty: bool,
-    pub topology: Topology,
-    pub tlb: TlbGeometry,
-    pub tagging: Tagging,
-    pub full_above: u64,
-    pub ranges: usize,
-    pub masked_locks: bool,
+/// Defines [`Costs`]: fields that are one parameter of a file each, and others with their values.
+macro_rules! costs {
+    ($file:ident
+     times { $($time:ident: $time_of:ident,)+ }
+     rates { $($rate:ident: $rate_of:ident,)+ }
+     $($(#[$doc:meta])* $name:ident: $type:ty = $value:expr,)+) => {
+        /// All costs of operations, in picoseconds; rates are picoseconds a byte.
+        #[derive(Clone, Debug)]
+        pub struct Costs {
+            $(pub $time: Time,)+
+            $(pub $rate: f64,)+
+            $($(#[$doc])* pub $name: $type,)+
+        }
 
-    pub pause: Time,
-    pub fence: Time,
-    pub atomic: Time,
-    pub mask: Time,
+        impl Costs {
+            /// Converts the costs of a machine file.
+            pub fn new($file: &MachineFile) -> Self {
+                Costs {
+                    $($time: $file.time(P::$time_of),)+
+                    $($rate: 1e3 / $file.amount(P::$rate_of),)+
+                    $($name: $value,)+
+                }
+            }
+        }
+    };
+}
 
-    pub l2_hit: Time,
+costs! {
+    file
+    times {
+        pause: Pause,
+        fence: Fence,
+        atomic: Atomic,
+        mask: Mask,
+        l2_hit: L2Hit,
+        invalidate_page: InvalidatePage,
+        invalidate_tag: InvalidateTag,
+        invalidate_all: InvalidateAll,
+        root_keep: RootKeep,
+        root_flush: RootFlush,
+        broadcast_issue: BroadcastIssue,
+        broadcast_latency: BroadcastLatency,
+        broadcast_drain: BroadcastDrain,
+        broadcast_occupancy: BroadcastOccupancy,
+        broadcast_disturb: BroadcastDisturb,
+        interrupt_remote: InterruptRemote,
+        interrupt_link: InterruptLink,
+        l1_line: L1Hit,
+        l2_line: CacheL2Hit,
+        llc_line: LlcHit,
+        memory_line: MemoryLatency,
+        transfer_core: TransferCore,
+        transfer_socket: TransferSocket,
+        transfer_remote: TransferRemote,
+        remote_latency: RemoteLatency,
+        zero_start: ZeroStart,
+        zero_jump: ZeroJump,
+        bypass_drain: BypassDrain,
+        user_access: UserAccess,
+    }
+    rates {
+        stream: StreamRate,
+        slow_stream: SlowRate,
+        node_stream: NodeRate,
+        slow_node_stream: SlowNodeRate,
+        copy: CopyRate,
+        string: StringRate,
+        stores: StoreRate,
+        bypass: BypassRate,
+        clzero: ClzeroRate,
+    }
+    architecture: Architecture = file.architecture(),
+    hardware_dirty: bool = file.choice(P::HardwareDirty) == "yes",
+    topology: Topology = Topology {
+        per_core: file.count(P::CpusPerCore),
+        per_socket: file.count(P::CpusPerSocket),
+    },
+    tlb: TlbGeometry = TlbGeometry::new(file),
+    tagging: Tagging = match file.choice(P::Tags) {
+        "pcid" => Tagging::PerCpu { count: 4095 },
+        "asid8" => Tagging::Global { bits: 8 },
+        "asid16" => Tagging::Global { bits: 16 },
+        "none" => Tagging::None,
+        other => unreachable!("the tags `{other}` need a line here"),
+    },
+    full_above: u64 = file.count(P::FullAbove) as u64,
+    ranges: usize = file.count(P::Ranges),
+    masked_locks: bool = file.choice(P::MaskedLocks) == "yes",
     /// Includes nested paging.
-    pub walk: Time,
-    pub nested_walk: f64,
-
-    pub invalidate_page: Time,
-    pub invalidate_tag: Time,
-    pub invalidate_all: Time,
-    pub root_keep: Time,
-    pub root_flush: Time,
-
-    pub broadcast: bool,
-    pub broadcast_issue: Time,
-    pub broadcast_latency: Time,
-    pub broadcast_drain: Time,
-    pub broadcast_occupancy: Time,
-    pub broadcast_disturb: Time,
-
-    pub interrupt_send: Time,
-    pub interrupt_cluster: usize,
-    pub interrupt_delivery: Time,
-    pub interrupt_remote: Time,
-    pub interrupt_link: Time,
-    pub interrupt_entry: Time,
+    walk: Time = (file.amount(P::Walk) * file.amount(P::NestedWalk)).round() as Time,
+    nested_walk: f64 = file.amount(P::NestedWalk),
+    broadcast: bool = file.choice(P::Broadcast) == "yes",
+    interrupt_send: Time = file.time(P::InterruptSend) + file.time(P::GuestSend),
+    interrupt_cluster: usize = file.count(P::InterruptCluster),
+    interrupt_delivery: Time = file.time(P::InterruptDelivery) + file.time(P::GuestDelivery),
+    interrupt_entry: Time = handler(file)[0],
     /// Includes the lines that the interrupted program must fetch again.
-    pub interrupt_exit: Time,
-    pub idle_wake: Time,
-
-    pub l1_line: Time,
-    pub l2_line: Time,
-    pub llc_line: Time,
-    pub memory_line: Time,
-    pub l1_lines: usize,
-    pub l2_lines: usize,
-    pub llc_lines: usize,
-    pub transfer_core: Time,
-    pub transfer_socket: Time,
-    pub transfer_remote: Time,
-
-    pub stream: f64,
-    pub slow_stream: f64,
-    pub node_stream: f64,
-    pub slow_node_stream: f64,
-    pub copy: f64,
-    pub remote_latency: Time,
-    pub slow_latency: Time,
-
-    pub zero_start: Time,
-    pub zero_jump: Time,
-    pub string: f64,
-    pub stores: f64,
-    pub bypass: f64,
-    pub clzero: f64,
-    pub bypass_drain: Time,
-    pub elide_from: u64,
-    pub elide_gain: f64,
-
+    interrupt_exit: Time = handler(file)[1],
+    idle_wake: Time = file.time(P::IdleWake) + file.time(P::GuestWake),
+    l1_lines: usize = (file.count(P::L1Size) / 64).max(1),
+    l2_lines: usize = (file.count(P::CacheL2Size) / 64).max(1),
+    llc_lines: usize = (file.count(P::LlcSize) / 64).max(1),
+    elide_from: u64 = file.count(P::ElideFrom) as u64,
+    elide_gain: f64 = file.amount(P::ElideGain),
     /// The protocol of a policy file.
-    pub flushes: FlushCosts,
+    flushes: FlushCosts = FlushCosts::new(file),
     /// The clauses that it gives up.
-    pub lost: Vec<Clause>,
-    pub user_access: Time,
-    pub sharing: f64,
-    kernel: Kernel,
+    lost: Vec<Clause> = file.lost_clauses(),
+    sharing: f64 = file.amount(P::Sharing),
+    kernel: Kernel = Kernel::new(file),
+}
+
+/// Returns the times to enter and leave the handler of an interrupt.
+fn handler(file: &MachineFile) -> [Time; 2] {
+    let flushes = FlushCosts::new(file);
+    let again = (file.time(P::CacheL2Hit)).saturating_sub(file.time(P::L1Hit));
+    let exit = file.time(P::InterruptExit) + file.count(P::Displaced) as Time * again;
+    match flushes.protocol {
+        // A processor that executes requests itself runs no handler.
+        Protocol::Rar => [flushes.microcode, 0],
+        Protocol::Engine | Protocol::Calls | Protocol::Latr | Protocol::Abis => {
+            [file.time(P::InterruptEntry), exit]
+        }
+    }
 }
 
 /// The costs of the kernel's own code.
 #[derive(Clone, Debug)]
-struct Kernel {
+pub struct Kernel {
     /// The times in its files, times the scale of its own code, by parameter.
     times: Vec<Time>,
     compress_byte: f64,
@@ -151,6 +215,33 @@ struct Kernel {
     lists_drain: bool,
     zone: LockCost,
     file: LockCost,
+}
+
+impl Kernel {
+    fn new(file: &MachineFile) -> Self {
+        let scale = file.amount(P::Scale);
+        let own = |parameter: P| match parameter {
+            // Most of these is no code of the kernel's.
+            P::Compress | P::Decompress | P::DeviceRead | P::DeviceWrite => file.time(parameter),
+            _ => (file.amount(parameter) * scale).round() as Time,
+        };
+        let lock_scale = file.amount(P::LockScale);
+        let held = |hold, lines| LockCost {
+            hold: (file.amount(hold) * lock_scale).round() as Time,
+            lines: file.count(lines) as f64 * lock_scale,
+        };
+        Kernel {
+            times: P::ALL.iter().copied().map(own).collect(),
+            compress_byte: file.amount(P::CompressByte),
+            decompress_byte: file.amount(P::DecompressByte),
+            device_byte: 1e3 / file.amount(P::DeviceRate),
+            lists: held(P::ListsHold, P::ListsLines),
+            lists_batch: file.count(P::ListsBatch),
+            lists_drain: file.choice(P::ListsDrain) == "yes",
+            zone: held(P::ZoneHold, P::ZoneLines),
+            file: held(P::FileHold, P::FileLines),
+        }
+    }
 }
 
 /// The use of one of the kernel's locks.
@@ -198,138 +289,6 @@ pub enum KernelLock {
 }
 
 impl Costs {
-    /// Converts the costs of a machine file.
-    pub fn new(file: &MachineFile) -> Self {
-        let time = |parameter| file.time(parameter);
-        let per_byte = |parameter| 1e3 / file.amount(parameter);
-        let lines = |parameter| (file.count(parameter) / 64).max(1);
-        let guest = |native, extra| file.time(native) + file.time(extra);
-        let again = time(P::CacheL2Hit).saturating_sub(time(P::L1Hit));
-        let displaced = file.count(P::Displaced) as Time * again;
-        let scale = file.amount(P::Scale);
-        let own = |parameter: P| match parameter {
-            // Most of these is no code of the kernel's.
-            P::Compress | P::Decompress | P::DeviceRead | P::DeviceWrite => {
-                file.amount(parameter).round() as Time
-            }
-            _ => (file.amount(parameter) * scale).round() as Time,
-        };
-        let lock_scale = file.amount(P::LockScale);
-        let held = |hold, lines| LockCost {
-            hold: (file.amount(hold) * lock_scale).round() as Time,
-            lines: file.count(lines) as f64 * lock_scale,
-        };
-        let flushes = FlushCosts::new(file);
-        // A processor that executes requests itself runs no handler.
-        let [interrupt_entry, interrupt_exit] = match flushes.protocol {
-            Protocol::Rar => [flushes.microcode, 0],
-            Protocol::Engine | Protocol::Calls | Protocol::Latr | Protocol::Abis => {
-                [time(P::InterruptEntry), time(P::InterruptExit) + displaced]
-            }
-        };
-        let pair = |entries, ways| (file.count(entries), file.count(ways));
-        Costs {
-            architecture: file.architecture(),
-            hardware_dirty: file.choice(P::HardwareDirty) == "yes",
-            topology: Topology {
-                per_core: file.count(P::CpusPerCore),
-                per_socket: file.count(P::CpusPerSocket),
-            },
-            tlb: TlbGeometry {
-                first: [
-                    pair(P::L1Base, P::L1BaseWays),
-                    pair(P::L1Large, P::L1LargeWays),
-                    pair(P::L1Huge, P::L1HugeWays),
-                ],
-                second: pair(P::L2, P::L2Ways),
-                second_huge: pair(P::L2Huge, P::L2HugeWays),
-                walker: [P::WalkerLeaf, P::WalkerLarge, P::WalkerHuge].map(|p| file.count(p)),
-                replacement: match file.choice(P::Replacement) {
-                    "lru" => Replacement::Lru,
-                    "pseudo-lru" => Replacement::PseudoLru,
-                    other => unreachable!("the replacement `{other}` needs a line here"),
-                },
-            },
-            tagging: match file.choice(P::Tags) {
-                "pcid" => Tagging::PerCpu { count: 4095 },
-                "asid8" => Tagging::Global { bits: 8 },
-                "asid16" => Tagging::Global { bits: 16 },
-                "none" => Tagging::None,
-                other => unreachable!("the tags `{other}` need a line here"),
-            },
-            full_above: file.count(P::FullAbove) as u64,
-            ranges: file.count(P::Ranges),
-            masked_locks: file.choice(P::MaskedLocks) == "yes",
-            pause: time(P::Pause),
-            fence: time(P::Fence),
-            atomic: time(P::Atomic),
-            mask: time(P::Mask),
-            l2_hit: time(P::L2Hit),
-            walk: (file.amount(P::Walk) * file.amount(P::NestedWalk)).round() as Time,
-            nested_walk: file.amount(P::NestedWalk),
-            invalidate_page: time(P::InvalidatePage),
-            invalidate_tag: time(P::InvalidateTag),
-            invalidate_all: time(P::InvalidateAll),
-            root_keep: time(P::RootKeep),
-            root_flush: time(P::RootFlush),
-            broadcast: file.choice(P::Broadcast) == "yes",
-            broadcast_issue: time(P::BroadcastIssue),
-            broadcast_latency: time(P::BroadcastLatency),
-            broadcast_drain: time(P::BroadcastDrain),
-            broadcast_occupancy: time(P::BroadcastOccupancy),
-            broadcast_disturb: time(P::BroadcastDisturb),
-            interrupt_send: guest(P::InterruptSend, P::GuestSend),
-            interrupt_cluster: file.count(P::InterruptCluster),
-            interrupt_delivery: guest(P::InterruptDelivery, P::GuestDelivery),
-            interrupt_remote: time(P::InterruptRemote),
-            interrupt_link: time(P::InterruptLink),
-            interrupt_entry,
-            interrupt_exit,
-            idle_wake: guest(P::IdleWake, P::GuestWake),
-            l1_line: time(P::L1Hit),
-            l2_line: time(P::CacheL2Hit),
-            llc_line: time(P::LlcHit),
-            memory_line: time(P::MemoryLatency),
-            l1_lines: lines(P::L1Size),
-            l2_lines: lines(P::CacheL2Size),
-            llc_lines: lines(P::LlcSize),
-            transfer_core: time(P::TransferCore),
-            transfer_socket: time(P::TransferSocket),
-            transfer_remote: time(P::TransferRemote),
-            stream: per_byte(P::StreamRate),
-            slow_stream: per_byte(P::SlowRate),
-            node_stream: per_byte(P::NodeRate),
-            slow_node_stream: per_byte(P::SlowNodeRate),
-            copy: per_byte(P::CopyRate),
-            remote_latency: time(P::RemoteLatency),
-            slow_latency: time(P::SlowLatency),
-            zero_start: time(P::ZeroStart),
-            zero_jump: time(P::ZeroJump),
-            string: per_byte(P::StringRate),
-            stores: per_byte(P::StoreRate),
-            bypass: per_byte(P::BypassRate),
-            clzero: per_byte(P::ClzeroRate),
-            bypass_drain: time(P::BypassDrain),
-            elide_from: file.count(P::ElideFrom) as u64,
-            elide_gain: file.amount(P::ElideGain),
-            flushes,
-            lost: file.lost_clauses(),
-            user_access: time(P::UserAccess),
-            sharing: file.amount(P::Sharing),
-            kernel: Kernel {
-                times: P::ALL.iter().copied().map(own).collect(),
-                compress_byte: file.amount(P::CompressByte),
-                decompress_byte: file.amount(P::DecompressByte),
-                device_byte: per_byte(P::DeviceRate),
-                lists: held(P::ListsHold, P::ListsLines),
-                lists_batch: file.count(P::ListsBatch),
-                lists_drain: file.choice(P::ListsDrain) == "yes",
-                zone: held(P::ZoneHold, P::ZoneLines),
-                file: held(P::FileHold, P::FileLines),
-            },
-        }
-    }
-
     /// Returns the features that the engine gets from the machine.
     pub fn features(&self) -> Features {
         Features {

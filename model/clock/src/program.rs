@@ -38,33 +38,15 @@ impl Control {
 ///
 /// It implements [`User`](quell_vm::User), through which workloads run.
 pub struct ModelUser<'k> {
-    cpu: usize,
-    cpus: usize,
-    kernel: &'k dyn Kernel,
-    control: &'k [Control],
-    tally: &'k Cell<u64>,
-    progress: &'k Progress,
+    pub(crate) cpu: usize,
+    pub(crate) cpus: usize,
+    pub(crate) kernel: &'k dyn Kernel,
+    pub(crate) control: &'k [Control],
+    pub(crate) tally: &'k Cell<u64>,
+    pub(crate) progress: &'k Progress,
 }
 
-impl<'k> ModelUser<'k> {
-    pub(crate) fn new(
-        cpu: usize,
-        cpus: usize,
-        kernel: &'k dyn Kernel,
-        control: &'k [Control],
-        tally: &'k Cell<u64>,
-        progress: &'k Progress,
-    ) -> Self {
-        ModelUser {
-            cpu,
-            cpus,
-            kernel,
-            control,
-            tally,
-            progress,
-        }
-    }
-
+impl ModelUser<'_> {
     #[inline]
     fn access(&self, address: u64, store: Option<u64>) -> Result<u64, Fault> {
         loop {

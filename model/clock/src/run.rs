@@ -323,7 +323,14 @@ fn drive(
     let panicked: RefCell<Option<(usize, Box<dyn Any + Send>)>> = RefCell::new(None);
     let mut fibers = Vec::with_capacity(cpus);
     for cpu in 0..cpus {
-        let user = ModelUser::new(cpu, cpus, kernel, &control, &tally, bench.setup.progress);
+        let user = ModelUser {
+            cpu,
+            cpus,
+            kernel,
+            control: &control,
+            tally: &tally,
+            progress: bench.setup.progress,
+        };
         let panicked = &panicked;
         fibers.push(Fiber::new(move || {
             let body = || {
