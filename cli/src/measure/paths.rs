@@ -13,11 +13,11 @@ use quell_model::table::{Table, number, words};
 
 /// Measure the running kernel's calls, faults, pages and tables, alone and with a second thread.
 ///
-/// Needs no privileges. Writes a kernel file for `--kernel`.
+/// Needs no privileges, and 256 MB of memory. Writes a kernel file for `--kernel`.
 #[derive(Debug, Args)]
 pub struct PathsArgs {
     /// Measure for about this long
-    #[arg(long, value_name = "N", default_value_t = 15.0, value_parser = seconds)]
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
     /// Write the kernel file here, for `quell run --kernel`
     #[arg(long, value_name = "FILE")]
