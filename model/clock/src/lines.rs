@@ -17,7 +17,8 @@
 //! costs don't depend on the host's allocator, except if it decides which words share a line;
 //! [`LineAllocator`](quell_vm::sim::LineAllocator) prevents that too. Dropping a word removes its line.
 //!
-//! Not modelled: associativity, prefetch, bandwidth of the interconnect, choice of home agent.
+//! Not modelled: associativity, prefetch, bandwidth of the interconnect, choice of home agent, and that a core keeps a
+//! line for a moment: if an exchange fails, cores that asked for the line meanwhile come before the next try.
 
 use crate::costs::{Costs, Topology};
 use crate::file::Time;
