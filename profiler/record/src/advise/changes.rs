@@ -517,12 +517,18 @@ fn share_touched(reuse: &ReuseTimes, missed: f64, chosen: usize) -> Range {
     }
 }
 
+/// Returns the share of refaults within this time after the memory was given back, of those whose time is known.
+fn refilled_within(site: &Site, last: usize) -> f64 {
+    let known: u64 = site.refills.iter().sum();
+    within(&site.refills, last) as f64 / known.max(1) as f64
+}
+
 /// Returns the share of refaults that kept memory saves.
 ///
 /// Each recorded refault within the chosen time is saved for certain. Refaults of one range come together, so few ranges
 /// don't show how many there were while nothing was recorded.
 fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
-    let soon = within(&site.refills, chosen) as f64 / site.refaults.max(1) as f64;
+    let soon = refilled_within(site, chosen);
     let ranges = site.refilled_ranges();
     let all = ranges * site.weight.max(1.0);
     let least = soon * (1.0 - spread(ranges as u64, all)).max(0.0);
@@ -548,9 +554,9 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
     let (chosen, mut share) = known.unwrap_or((BINS.len() - 2, any));
     // Most recorded refaults come within the time for which memory is kept.
     let last = BINS.len() - 1;
-    let soon = |kept| within(&site.refills, kept) as f64 / site.refaults.max(1) as f64;
+    let soon = |kept| refilled_within(site, kept);
     let late = (0..last).find(|&kept| soon(kept) >= 0.9).unwrap_or(last);
-    let chosen = match site.refaults {
+    let chosen = match site.refills.iter().sum::<u64>() {
         0 => chosen,
         _ => chosen.max(late.saturating_sub(1)),
     };
@@ -596,6 +602,12 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
                 " (uncommit later)",
                 at,
             ),
+        ),
+        // The memory that was filled again had other addresses.
+        _ if known.is_none() && site.refaults + site.unplaced == 0 => (
+            "keep",
+            "reuse memory instead of giving it back and filling new memory".to_owned(),
+            few_at("reuse memory", " instead of giving it back", at),
         ),
         _ => (
             "keep",

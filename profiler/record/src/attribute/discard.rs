@@ -21,6 +21,8 @@ pub struct Discard {
     pub gap: usize,
     /// Whether we know its fate: it was touched, or we stopped following it.
     pub followed: bool,
+    /// Whether recording has paused since. Later calls may have given the range back again.
+    pub is_old: bool,
     /// The number of page faults in the range.
     pub refaults: u64,
 }
@@ -91,6 +93,7 @@ impl Discards {
             interrupts: sent.0,
             gap: sent.1,
             followed: false,
+            is_old: false,
             refaults: 0,
         });
         let before = &mut self.calls[before?];
@@ -102,6 +105,7 @@ impl Discards {
     pub fn stop_following(&mut self, mut each: impl FnMut(&Discard)) {
         let recent = std::mem::replace(&mut self.recent, self.calls.len());
         for discard in &mut self.calls[recent..] {
+            discard.is_old = true;
             if !std::mem::replace(&mut discard.followed, true) {
                 each(discard);
             }
@@ -195,9 +199,9 @@ mod tests {
         discards.stop_following(|discard| ended.push(discard.interrupts));
         discards.stop_following(|discard| ended.push(discard.interrupts));
         assert_eq!(ended, [4]);
-        assert!(
-            discards.find(1, 0x1000).is_some(),
-            "its faults still are of this call"
-        );
+        let old = discards.find(1, 0x1000).map(|found| found.is_old);
+        assert_eq!(old, Some(true), "its faults still are of this call");
+        discards.add(1, 0x9000, 0x1000, 7, 9, (4, 0));
+        assert!(!discards.find(1, 0x9000).unwrap().is_old);
     }
 }

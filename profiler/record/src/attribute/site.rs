@@ -140,7 +140,8 @@ pub struct Site {
     pub refaults: u64,
     /// The sum of the squares of the refaults of each range.
     pub refaults_squared: u64,
-    /// Refaults by the time since the memory was given back.
+    /// Refaults by the time since the memory was given back. Those of memory that was given back in an earlier window are
+    /// missing, because we don't know whether it was given back once more in between.
     pub refills: Bins,
     /// The time of those refaults that were timed, in nanoseconds.
     pub refault_ns: u64,

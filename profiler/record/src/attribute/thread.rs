@@ -194,7 +194,7 @@ impl Attribution {
             let after = now.saturating_sub(discard.time_ns);
             let soon = bin(after);
             site.refaults += 1;
-            site.refills[soon] += 1;
+            site.refills[soon] += u64::from(!discard.is_old);
             // The next square number.
             site.refaults_squared += 2 * discard.refaults + 1;
             discard.refaults += 1;
