@@ -176,7 +176,8 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<JudgePrograms> {
     ];
     let tests = built(
         root,
-        &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat(),
+        // `--tests` would leave out the manager's, as `cargo test` does.
+        &[&["test", "--lib", "--test", "*", "--no-run"], &packages[..]].concat(),
     )?;
     let tests = tests.into_iter().map(|(_, tests)| tests).collect();
     if !cases {
