@@ -295,7 +295,7 @@ pub enum Error {
 }
 
 impl Error {
-    const ALL: [Error; 12] = [
+    pub(crate) const ALL: [Error; 12] = [
         Error::Unaligned,
         Error::BadRange,
         Error::NotMapped,

@@ -282,7 +282,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
         })
         .vm_cpu(|k| {
-            k.vm.leave();
+            k.leave();
             k.tell(0);
             k.wait_for(0);
             k.enter(1);

@@ -1,6 +1,7 @@
 //! The system calls that programs over the manager make, with pages instead of addresses.
 
 use super::{VmKernel, address};
+use crate::context;
 use crate::coverage::MachineEvent;
 use quell::{Hardware, PageSize};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection};
@@ -127,8 +128,24 @@ impl VmKernel<'_> {
         self.hw.say(|| "goes offline".into());
         self.hw.happen(MachineEvent::Offline);
         self.hw.mask_interrupts();
+        self.forget_process();
         self.vm.offline();
         self.hw.offline();
+    }
+
+    /// Makes this CPU run no process.
+    pub fn leave(&self) {
+        self.forget_process();
+        self.vm.leave();
+    }
+
+    fn forget_process(&self) {
+        let me = self.hw.this_cpu().index();
+        context::with(|core| {
+            if !core.searches {
+                core.abstract_machine.leave(me);
+            }
+        });
     }
 
     /// Brings this CPU online.

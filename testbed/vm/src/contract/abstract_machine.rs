@@ -27,6 +27,7 @@
 //!
 //! * An access succeeds only if a candidate of the page's area allows it. A load returns a candidate of the word.
 //! * An access is refused only for a reason: no area, too few rights, beyond the end of the file, no memory.
+//! * A call is refused only for a reason, and succeeds only if it had none throughout.
 //! * A call reads a file only before its end.
 //! * A shared page has the file's content. A private page has it too, until it is stored to.
 //! * A child process has the areas and private words that its parent had at some moment of the fork.
@@ -36,6 +37,8 @@
 //! [`Vm::check`](crate::Vm::check) compares the manager's tables and page cache with these rules. An entry must map a
 //! page of its area. An entry that allows stores to a file must belong to a dirty page. An entry that allows stores to
 //! anonymous memory must be its frame's only entry. A clean page must equal the device's content.
+
+mod returns;
 
 use super::{Clause, Violation};
 use crate::program::{Access, Fault};
@@ -213,6 +216,8 @@ struct Operation {
     /// The object behind the memory that the call maps.
     object: u32,
     changed: SmallVec<[Place; 2]>,
+    /// The call ends a process that some CPU may have run meanwhile.
+    may_be_busy: bool,
 }
 
 /// An access that a TLB or a table would allow now.
@@ -235,6 +240,7 @@ pub struct PossibleAccess {
 pub struct AbstractMachine {
     now: Moment,
     processes: BTreeSet<ProcessId>,
+    known: returns::Known,
     places: BTreeMap<Place, History>,
     objects: u32,
     operations: Vec<Option<Operation>>,
@@ -255,18 +261,6 @@ fn pages(address: u64, bytes: u64) -> core::ops::Range<u64> {
     address / PAGE_BYTES..address / PAGE_BYTES + bytes.div_ceil(PAGE_BYTES)
 }
 
-/// Returns the range that must be mapped for the call to succeed.
-fn required(call: Call) -> Option<(u64, u64)> {
-    match call {
-        Call::Protect { address, bytes, .. }
-        | Call::Discard { address, bytes }
-        | Call::PageOut { address, bytes }
-        | Call::Remap { address, bytes, .. }
-        | Call::Migrate { address, bytes, .. } => Some((address, bytes)),
-        _ => None,
-    }
-}
-
 impl AbstractMachine {
     /// Resets the machine to one process without areas, no files, and this number of CPUs.
     pub fn reset(&mut self, cpus: usize, first: ProcessId) {
@@ -275,6 +269,7 @@ impl AbstractMachine {
         self.objects = 0;
         self.processes.clear();
         self.processes.insert(first);
+        self.known.reset(cpus, first);
         self.places.clear();
         self.operations.clear();
         self.operations.resize(cpus, None);
@@ -629,7 +624,9 @@ impl AbstractMachine {
             action,
             object,
             changed: SmallVec::new(),
+            may_be_busy: false,
         });
+        self.acts(cpu, process, action);
         true
     }
 
@@ -909,7 +906,9 @@ impl AbstractMachine {
         else {
             return Ok(());
         };
-        let verdict = self.judge_return(cpu, (process, begun), call, result, device);
+        let verdict = self.judge_content(cpu, begun, call, result, device);
+        let verdict =
+            verdict.and_then(|()| self.judge_refusal(cpu, (process, begun), call, result));
         let call = match result {
             Ok(chosen) => self.with_address(cpu, process, call, chosen),
             Err(_) => call,
@@ -925,6 +924,8 @@ impl AbstractMachine {
             }
             _ => {}
         }
+        let now = self.now + 1;
+        self.known.returns(cpu, process, (call, result), now);
         // When memory runs out, part of a range may be gone.
         let partly = |place| match (call, place) {
             (Call::Discard { .. }, _) => true,
@@ -970,25 +971,15 @@ impl AbstractMachine {
         call
     }
 
-    fn judge_return(
+    fn judge_content(
         &self,
         cpu: usize,
-        (process, since): (ProcessId, Moment),
+        since: Moment,
         call: Call,
         result: Result<u64, Error>,
         device: impl Fn(FileId, u64) -> Option<u64>,
     ) -> Verdict {
-        let may_lack = |page| self.areas(process, page, since).contains(&None);
         match (call, result) {
-            (_, Err(Error::NotMapped))
-                if required(call)
-                    .is_some_and(|(address, bytes)| !pages(address, bytes).any(may_lack)) =>
-            {
-                return breach(
-                    Clause::Misuse,
-                    format!("{call:x?} finds a page unmapped that is mapped"),
-                );
-            }
             (Call::Read { file, offset }, Ok(held)) => {
                 let lengths = self.numbers(Place::Length(file), cpu, since);
                 if lengths.iter().all(|&length| offset + 8 > length) {
