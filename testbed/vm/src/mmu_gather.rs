@@ -334,3 +334,19 @@ fn unlist<M: Machine>(
     }
     state.owner() == Owner::Anonymous
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_that_find_no_place_wait_on_the_heap() {
+        let mut objects = PendingObjects::new(100);
+        (0..100).for_each(|object| objects.push(object));
+        assert!(objects.is_full());
+        let mut taken: Vec<u32> = core::iter::from_fn(|| objects.take()).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, Vec::from_iter(0..100));
+        assert!(objects.is_empty());
+    }
+}

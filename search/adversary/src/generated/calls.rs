@@ -1,7 +1,7 @@
 //! Generated programs over the memory manager.
 //!
 //! Every operation is a call that a program may make at any time, so the manager must handle it. A call that it refuses
-//! is no failure.
+//! for a reason is no failure.
 //!
 //! The [abstract machine](quell_vm::contract::abstract_machine) judges the calls. After each operation of a CPU, it
 //! also judges everything that the programs of the other CPUs could access then.

@@ -175,4 +175,27 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.discard(0, LARGE))
         .vm_cpu(|k| write_as_child(k, 1))
         .vm_cpu(|k| write_as_child(k, 2)),
+    // CPU 0 splits a large page that a child also maps, and has found its frame. Meanwhile CPU 1 stores to it, so it has a
+    // copy of its own in another frame, and CPU 2 takes hold of that copy to migrate it.
+    Scenario::over_vm("vm-split-copied")
+        .about("split of a large page against migration of its copy")
+        .must(Every, &[Machine(CallReturned)])
+        .one_in(5)
+        .steps(64_000)
+        // There is room for one more large page on each node.
+        .with_memory([1560, 1040])
+        .vm_start(|k| {
+            k.map_large(0, LARGE);
+            k.write(0, 1);
+            assert_eq!(k.fork(), CHILD);
+        })
+        .vm_cpu(|k| k.discard(5, 1))
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            k.tell(0);
+        })
+        .vm_cpu(|k| {
+            k.wait_for(0);
+            k.migrate(0, 1, 1);
+        }),
 ];
