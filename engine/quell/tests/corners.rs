@@ -160,6 +160,17 @@ fn many_deferrals_are_paid_together() {
     }
 }
 
+/// lazy.rs: in the background, the kernel's flushes are made, too, even if a user page's was deferred last.
+#[test]
+fn no_deferral_is_left_because_it_is_the_kernel_s() {
+    let (_, engine, x) = both();
+    let kernel = kernel_space(engine, KernelEntries::Global);
+    let deferred = [defer(engine, kernel, KERNEL_PAGE), defer(engine, x, 5)];
+    assert!(!deferred.iter().any(|flush| engine.is_flushed(flush)));
+    engine.flush_deferred();
+    assert!(deferred.iter().all(|flush| engine.is_flushed(flush)));
+}
+
 /// batch.rs: the CPU that waits sends again all broadcasts that another CPU sent.
 #[test]
 fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
