@@ -534,6 +534,7 @@ impl AbstractMachine {
             .map(|by| (by.process, by.action));
         for other in 0..self.operations.len() {
             let Some(Operation {
+                begun,
                 process,
                 action: CpuAction::Call(call),
                 ..
@@ -547,12 +548,19 @@ impl AbstractMachine {
                 {
                     self.change(other, place);
                 }
+                // The store may be to another address, from which the page is being moved.
                 (
                     Call::Discard { address, bytes },
-                    Place::Own(..),
-                    Some((of, CpuAction::Access(_, page, ..))),
-                ) if is_new && process == of && pages(address, bytes).contains(&page) => {
-                    self.change(other, place);
+                    Place::Own(object, at, _),
+                    Some((of, CpuAction::Access(..))),
+                ) if is_new && process == of => {
+                    let shows = |page| {
+                        let mut areas = self.areas(process, page, begun).into_iter().flatten();
+                        areas.any(|area| area.source.is_own(object, at))
+                    };
+                    if pages(address, bytes).any(shows) {
+                        self.change(other, place);
+                    }
                 }
                 (Call::Discard { address, bytes }, Place::Area(of, page), _)
                     if process == of && pages(address, bytes).contains(&page) =>

@@ -74,12 +74,11 @@ impl Known {
             (Call::Enter { process: entered }, Ok(_)) => self.running[cpu] = Some(entered),
             (Call::Enter { .. }, Err(_)) => self.running[cpu] = Some(process),
             (Call::Spawn | Call::Fork, Ok(id)) => {
-                self.processes.insert(id as ProcessId, life);
+                // Another call may have ended it before this one returned.
+                self.processes.entry(id as ProcessId).or_insert(life);
             }
             (Call::Exit { process }, Ok(_)) => {
-                if let Some(life) = self.processes.get_mut(&process) {
-                    life.ended = now;
-                }
+                self.processes.entry(process).or_insert(life).ended = now;
             }
             (Call::Create { .. }, Ok(file)) => {
                 self.files.insert(file as FileId, now);
@@ -316,7 +315,10 @@ impl AbstractMachine {
                     && value.is_multiple_of(PAGE_BYTES)
                     && pages(value, bytes).all(may_lack)
             }
-            Call::Spawn | Call::Fork => !self.known.processes.contains_key(&id),
+            Call::Spawn | Call::Fork => {
+                let life = self.known.processes.get(&id);
+                life.is_none_or(|life| life.made > since && life.ended != OPEN)
+            }
             Call::Create { .. } => !self.known.files.contains_key(&id),
             Call::PageOut { bytes, .. } => value <= bytes.div_ceil(PAGE_BYTES),
             Call::Migrate { bytes, .. } => self.known.large || value <= bytes.div_ceil(PAGE_BYTES),
