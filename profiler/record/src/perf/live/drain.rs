@@ -123,7 +123,6 @@ impl Reader<'_> {
             self.names,
             self.symbols,
             self.unwinder,
-            &mut self.state.vectors,
             &mut self.state.places,
         );
         let Some(sample) = kept else {

@@ -84,7 +84,6 @@ pub(super) fn keep(
     names: &mut NameTable,
     symbols: &mut Symbols,
     unwinder: &mut Unwinder,
-    vectors: &mut Vectors,
     places: &mut Vec<Place>,
 ) -> Option<Sample> {
     let (pid, tid) = (record.pid()?, record.tid()?);
@@ -101,7 +100,7 @@ pub(super) fn keep(
     let registers = registers.filter(|_| processes.is_wanted(pid));
     let copy = registers.and_then(unwind::stack_pointer);
     let copy = copy.zip(record.stack_user().filter(|stack| !stack.is_empty()));
-    if let Some(ranges) = vectors.ranges(&event.name, &fields, tid, copy) {
+    if let Some(ranges) = unwinder.vectors.ranges(&event.name, &fields, tid, copy) {
         fields.push((names.get("ranges"), Value::Text(ranges.into())));
     }
     let user = registers
@@ -277,8 +276,8 @@ mod tests {
             assert_eq!(read("tlb:tlb_flush", 1, sp), None);
         }
         // The copy ends within it.
-        read(enter, 1, 0x7000 - 24);
-        let ranges = read("tlb:tlb_flush", 1, 0x7000 - 24);
+        read(enter, 1, 0x7000 - 16);
+        let ranges = read("tlb:tlb_flush", 1, 0x7000 - 16);
         assert_eq!(ranges.as_deref(), Some("20480+8192"));
     }
 

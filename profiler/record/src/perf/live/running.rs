@@ -6,7 +6,6 @@ use perf_event::data;
 
 use super::budget::{Budget, Phase};
 use super::host::now_ns;
-use super::records::Vectors;
 use crate::perf::file::Place;
 use crate::perf::sample::Window;
 use crate::perf::sink::Progress;
@@ -80,7 +79,6 @@ pub(super) struct RecordingState {
     pub(super) used_ns: u64,
     pub(super) told_ns: u64,
     pub(super) places: Vec<Place>,
-    pub(super) vectors: Vectors,
 }
 
 impl RecordingState {

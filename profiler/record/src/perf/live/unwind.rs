@@ -21,6 +21,7 @@ use object::{Object, ObjectSection, ObjectSegment};
 use rustc_hash::FxHashMap;
 
 use super::processes::{Mapping, Processes, Removal};
+use super::records::Vectors;
 use crate::perf::symbols;
 
 /// The number of bytes of a stack to copy.
@@ -94,6 +95,7 @@ pub(super) struct Unwinder {
     processes: FxHashMap<u32, (u64, UnwinderNative<Tables, MayAllocateDuringUnwind>)>,
     cache: CacheNative<MayAllocateDuringUnwind>,
     last: FxHashMap<u32, StackCopy>,
+    pub(super) vectors: Vectors,
 }
 
 impl Unwinder {
