@@ -119,7 +119,7 @@ fn the_page_can_be_used_on_every_width() {
         );
         assert!(found["rows"].as_u64() > Some(left.len() as u64), "{found}");
         assert!(found["colours"].as_u64() >= Some(2), "{found}");
-        assert_eq!(found["matrix"], "96", "{found}");
+        assert_eq!(found["matrix"], "97", "{found}");
         assert!(found["advice"].as_u64() > Some(0), "{found}");
         assert_eq!(found["changes"], "one call for 1692 %", "{found}");
         assert_eq!(found["markup"], 0, "{found}");
