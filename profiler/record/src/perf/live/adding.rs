@@ -30,7 +30,9 @@ struct Total {
     /// Flushes taken from the kernel, and those that CPUs still hold.
     taken: Flushes,
     held: Flushes,
-    /// The part of both that was written.
+    /// The part of both from before the recording.
+    before: Flushes,
+    /// The flushes that were written.
     told: Flushes,
     /// A thread that made some of them, or 0.
     thread: u32,
@@ -42,14 +44,14 @@ struct Total {
 
 impl Total {
     fn flushes(&self) -> u64 {
-        self.taken.flushes + self.held.flushes
+        self.all().flushes
     }
 
-    /// Returns both kinds of flushes together.
+    /// Returns the flushes of the recording.
     fn all(&self) -> Flushes {
         let mut all = self.taken;
         all.add(&self.held);
-        all
+        all.since(&self.before)
     }
 
     /// Returns the flushes that aren't written yet.
@@ -67,12 +69,20 @@ impl Total {
         let missed = now.1.saturating_sub(stopped_ns).min(all_ns);
         let of_time = time_factor(missed, all_ns - missed);
         let (interrupts, flushes) = (self.all().times(scale), self.all().times(of_time));
-        let all = Flushes {
+        self.write(Flushes {
             flushes: flushes.flushes.max(interrupts.remote),
             full: flushes.full,
             pages: flushes.pages,
             ..interrupts
-        };
+        })
+    }
+
+    /// Returns the flushes that aren't written yet, and marks them as written.
+    fn tell_unscaled(&mut self) -> Flushes {
+        self.write(self.all())
+    }
+
+    fn write(&mut self, all: Flushes) -> Flushes {
         let new = all.since(&self.told);
         self.told.add(&new);
         new
@@ -88,6 +98,8 @@ pub(super) struct SumReader {
     /// Interrupts that processes took and their work, and interrupts for other functions.
     victims: FxHashMap<u32, Total>,
     others: FxHashMap<u64, Total>,
+    /// All interrupts that processes took in the recording.
+    took: u64,
     /// Flushes for which the kernel had no room.
     pub(super) lost: u64,
     begun_ns: u64,
@@ -157,6 +169,7 @@ impl SumReader {
             holding: Vec::new(),
             victims: FxHashMap::default(),
             others: FxHashMap::default(),
+            took: 0,
             lost: 0,
             begun_ns: now_ns(),
             seen: Total::default(),
@@ -176,10 +189,11 @@ impl SumReader {
         self.totals.retain(|_, total| total.held.flushes > 0);
         for total in self.totals.values_mut().chain([&mut self.seen]) {
             total.taken = Flushes::default();
-            total.told = total.held;
+            total.before = total.held;
         }
         self.victims.clear();
         self.others.clear();
+        self.took = 0;
         self.begun_ns = now_ns();
         Ok(())
     }
@@ -199,7 +213,7 @@ impl SumReader {
         Ok(interrupt_factor(
             stopped,
             self.summed_ns(),
-            self.seen.unwritten().interrupts,
+            self.seen.all().interrupts,
         ))
     }
 
@@ -240,6 +254,7 @@ impl SumReader {
         for (pid, interrupts, ns) in &new.victims {
             let victim = self.victims.entry(*pid).or_default();
             victim.taken.interrupts += interrupts;
+            self.took += interrupts;
             victim.taken.work_ns += ns;
         }
         for (function, count) in &new.others {
@@ -293,11 +308,11 @@ impl SumReader {
 
     /// Stops summing until the next [`turn`](Self::turn).
     pub(super) fn stop(&mut self) -> io::Result<()> {
-        self.sums.set(false, false)?;
+        // The program that counts interrupts is detached first.
         if self.stop.is_none() {
             self.stop = Some(Stop::now()?);
         }
-        Ok(())
+        self.sums.set(false, false)
     }
 
     /// Returns the flushes of each process until the last [`take`](Self::take).
@@ -319,13 +334,17 @@ impl SumReader {
 
     /// Returns the total number of interrupts.
     pub(super) fn interrupts(&self) -> io::Result<u64> {
-        Ok(self.seen.unwritten().times(self.scale()?).interrupts)
+        Ok(self.seen.all().times(self.scale()?).interrupts)
     }
 
     /// Returns the sums since the last call as samples, with the places of their stacks.
+    ///
+    /// If `is_whole`, they make up for the time in which nothing was summed. Otherwise only those of ended processes do,
+    /// because a factor is uncertain as long as little was summed, and what was written can't be taken back.
     pub(super) fn tell(
         &mut self,
         time_ns: u64,
+        is_whole: bool,
         processes: &mut Processes,
         names: &mut NameTable,
         symbols: &mut Symbols,
@@ -334,11 +353,20 @@ impl SumReader {
         let scale = self.scale()?;
         let now = self.now();
         let scale_of_time = time_factor(now.1, self.summed_ns());
+        // The programs on targets are attached before those on initiators, and detached after them.
+        let sent = self.seen.all().interrupts;
+        let scale_of_taken = match scale > 1.0 && self.took >= ENOUGH {
+            true => scale * sent as f64 / self.took as f64,
+            false => scale,
+        };
         let [flushes, taken, queued] =
             ["sums:flushes", "sums:taken", "sums:queued"].map(|name| names.get(name));
         for (caller, total) in self.totals.iter_mut().filter(|(_, of)| !of.is_over) {
-            let new = total.tell(scale, now);
             let has_ended = processes.has_ended(caller.pid);
+            let new = match is_whole || has_ended {
+                true => total.tell(scale, now),
+                false => total.tell_unscaled(),
+            };
             total.is_over = has_ended;
             if new == Flushes::default() {
                 continue;
@@ -361,11 +389,19 @@ impl SumReader {
         let is_held = |total: &Total| total.held != Flushes::default();
         self.totals
             .retain(|_, total| !total.is_over || is_held(total));
-        let mut idle = Vec::new();
+        let mut over = Vec::new();
         for (pid, total) in &mut self.victims {
-            let new = total.tell(scale, now);
+            let has_ended = processes.has_ended(*pid);
+            let new = match is_whole || has_ended {
+                true => total.tell(scale_of_taken, now),
+                false => total.tell_unscaled(),
+            };
+            // While nothing is summed, each is idle.
+            let is_idle = new == Flushes::default() && self.stop.is_none();
+            if has_ended || is_whole && is_idle {
+                over.push(*pid);
+            }
             if new == Flushes::default() {
-                idle.push(*pid);
                 continue;
             }
             let fields = [("interrupts", new.interrupts), ("work_ns", new.work_ns)];
@@ -373,14 +409,14 @@ impl SumReader {
             let of = sample(time_ns, *pid, &taken, fields.into(), processes, names);
             told.push((of, Vec::new()));
         }
-        // While nothing is summed, each is idle.
-        if self.stop.is_none() {
-            for pid in idle {
-                self.victims.remove(&pid);
-            }
+        for pid in over {
+            self.victims.remove(&pid);
         }
         for (function, total) in &mut self.others {
-            let new = total.tell(scale_of_time, now);
+            let new = match is_whole {
+                true => total.tell(scale_of_time, now),
+                false => total.tell_unscaled(),
+            };
             if new == Flushes::default() {
                 continue;
             }
@@ -466,6 +502,24 @@ mod tests {
         // A kernel without that row.
         assert_eq!(interrupt_factor(stop(1_000, 0), 1_000, 500), 2.0);
         assert_eq!(interrupt_factor(stop(999_000, 0), 0, 0), 1000.0);
+    }
+
+    #[test]
+    fn what_a_cpu_held_before_the_recording_is_not_scaled() {
+        let held = |interrupts| Flushes {
+            flushes: interrupts,
+            remote: interrupts,
+            interrupts,
+            ..Flushes::default()
+        };
+        let mut total = Total {
+            held: held(100),
+            before: held(90),
+            since: Some((0, 0)),
+            ..Total::default()
+        };
+        let told = total.tell(9.0, (1_000, 0));
+        assert_eq!((told.interrupts, total.flushes()), (90, 10));
     }
 
     #[test]

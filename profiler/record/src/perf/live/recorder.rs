@@ -336,7 +336,7 @@ impl Recorder {
             if now >= state.told_ns + SECOND_NS {
                 state.told_ns = now;
                 self.take_sums().map_err(failed(COUNTERS))?;
-                self.tell_sums(now, sink)?;
+                self.tell_sums(now, false, sink)?;
                 sink.second(self.progress(now, sink.written(), state))
                     .map_err(failed(WRITTEN))?;
             }
@@ -612,12 +612,19 @@ impl Recorder {
     }
 
     /// Writes the kernel's sums since the last call to the sink.
-    fn tell_sums<S: Sink>(&mut self, now: u64, sink: &mut S) -> Result<(), RecordError> {
+    fn tell_sums<S: Sink>(
+        &mut self,
+        now: u64,
+        is_last: bool,
+        sink: &mut S,
+    ) -> Result<(), RecordError> {
+        // Live figures can't wait for the end.
+        let is_whole = is_last || self.options.sums == SumMode::Alone;
         let Some(adding) = &mut self.adding else {
             return Ok(());
         };
         let (processes, names) = (&mut self.processes, &mut self.names);
-        let told = adding.tell(now, processes, names, &mut self.symbols);
+        let told = adding.tell(now, is_whole, processes, names, &mut self.symbols);
         for (sample, places) in told.map_err(failed(COUNTERS))? {
             sink.sample(&sample, &places, &mut self.symbols)
                 .map_err(failed(WRITTEN))?;
@@ -666,7 +673,7 @@ impl Recorder {
             .map_err(failed(WRITTEN))?;
         let mut exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
-        self.tell_sums(end_ns, &mut sink)?;
+        self.tell_sums(end_ns, true, &mut sink)?;
         if let Some(adding) = self.adding.take() {
             let queued = self.events.iter().position(|event| &*event.name == QUEUED);
             let interrupts = adding.interrupts().map_err(failed(COUNTERS))?;
