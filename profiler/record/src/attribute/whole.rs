@@ -1,6 +1,6 @@
 //! Computes totals of the recording: the evidence, the sites' weights, and the kernel's counts.
 
-use crate::perf::{Count, CpuTime, Interrupts, Statistics};
+use crate::perf::{Count, CpuTime, Statistics};
 
 use super::Attribution;
 use super::totals::{Evidence, Program};
@@ -107,15 +107,8 @@ impl Attribution {
 
     /// Returns the growth of a row of `/proc/interrupts` between the two readings, over all CPUs.
     pub fn row(&self, name: &str) -> Option<u64> {
-        let sum = |statistics: &Statistics| {
-            let row = statistics
-                .interrupts
-                .iter()
-                .find(|row: &&Interrupts| row.name == name)?;
-            Some(row.counts.iter().sum::<u64>())
-        };
-        let (before, after) = (sum(self.before.as_ref()?)?, sum(self.after.as_ref()?)?);
-        after.checked_sub(before)
+        let before = self.before.as_ref()?.interrupt(name)?;
+        self.after.as_ref()?.interrupt(name)?.checked_sub(before)
     }
 
     /// Returns the share of time that CPUs were busy, if the counters have it.

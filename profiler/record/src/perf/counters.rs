@@ -44,10 +44,7 @@ pub fn busy_ns() -> io::Result<u64> {
 /// If `/proc/interrupts` can't be read.
 pub fn shootdowns() -> io::Result<Option<u64>> {
     let text = std::fs::read_to_string("/proc/interrupts")?;
-    Ok(interrupts(&text)
-        .iter()
-        .find(|row| row.name == "TLB")
-        .map(|row| row.counts.iter().sum()))
+    Ok(total(&interrupts(&text), "TLB"))
 }
 
 /// Reads the CPU time of all threads of a process, in steps of 10 ms. Returns `None` if it has ended.
@@ -182,6 +179,12 @@ pub fn interrupts(text: &str) -> Vec<Interrupts> {
     lines.filter_map(|line| interrupt(line, cpus)).collect()
 }
 
+/// Returns an interrupt's count over all CPUs. `None` if there is no such line.
+fn total(rows: &[Interrupts], name: &str) -> Option<u64> {
+    let row = rows.iter().find(|row| row.name == name)?;
+    Some(row.counts.iter().sum())
+}
+
 /// Parses a line of `/proc/interrupts`, for example `TLB:   2272991   5842047   TLB shootdowns`.
 ///
 /// A line may have fewer counts than there are CPUs: `ERR`, for example.
@@ -239,8 +242,7 @@ pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
 impl Statistics {
     /// Returns an interrupt's count over all CPUs. `None` if there is no such line.
     pub fn interrupt(&self, name: &str) -> Option<u64> {
-        let row = self.interrupts.iter().find(|row| row.name == name)?;
-        Some(row.counts.iter().sum())
+        total(&self.interrupts, name)
     }
 
     /// Returns a counter of `/proc/vmstat`.

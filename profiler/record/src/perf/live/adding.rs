@@ -59,34 +59,32 @@ impl Total {
         self.all().since(&self.told)
     }
 
-    /// Returns the flushes that aren't written yet, and marks them as written. Interrupts are multiplied by `scale`. Not
-    /// every flush sends one, so flushes are multiplied by the factor of the time since the place was first seen.
-    ///
-    /// `now` has the time, and that of stops until now.
-    fn tell(&mut self, scale: f64, now: (u64, u64)) -> Flushes {
-        let (since_ns, stopped_ns) = *self.since.get_or_insert(now);
-        let all_ns = now.0.saturating_sub(since_ns);
-        let missed = now.1.saturating_sub(stopped_ns).min(all_ns);
-        let of_time = time_factor(missed, all_ns - missed);
-        let (interrupts, flushes) = (self.all().times(scale), self.all().times(of_time));
-        self.write(Flushes {
-            flushes: flushes.flushes.max(interrupts.remote),
-            full: flushes.full,
-            pages: flushes.pages,
-            ..interrupts
-        })
-    }
-
     /// Returns the flushes that aren't written yet, and marks them as written.
-    fn tell_unscaled(&mut self) -> Flushes {
-        self.write(self.all())
-    }
-
-    fn write(&mut self, all: Flushes) -> Flushes {
+    ///
+    /// `scale` makes up for stops. Interrupts have its factor. Not every flush sends one, so flushes have the factor of
+    /// the time since the place was first seen.
+    fn tell(&mut self, scale: Option<Scale>) -> Flushes {
+        let mut all = self.all();
+        if let Some(Scale { interrupts, now }) = scale {
+            let (since_ns, stopped_ns) = *self.since.get_or_insert(now);
+            let all_ns = now.0.saturating_sub(since_ns);
+            let missed_ns = now.1.saturating_sub(stopped_ns).min(all_ns);
+            let flushes = all.times(time_factor(missed_ns, all_ns - missed_ns));
+            all = all.times(interrupts);
+            all.flushes = flushes.flushes.max(all.remote);
+            (all.full, all.pages) = (flushes.full, flushes.pages);
+        }
         let new = all.since(&self.told);
         self.told.add(&new);
         new
     }
+}
+
+/// What makes up for stops: the factor of interrupts, and the time with that of stops until then.
+#[derive(Clone, Copy)]
+struct Scale {
+    interrupts: f64,
+    now: (u64, u64),
 }
 
 /// The kernel's sums, and the part of them that was written.
@@ -239,11 +237,14 @@ impl SumReader {
             let total = self.totals.entry(*caller).or_default();
             total.since.get_or_insert(begun);
             total.taken.add(flushes);
+            self.seen.taken.add(flushes);
         }
+        self.seen.held = Flushes::default();
         for (caller, flushes) in &new.held {
             let total = self.totals.entry(*caller).or_default();
             total.since.get_or_insert(begun);
             total.held.add(flushes);
+            self.seen.held.add(flushes);
             self.holding.push(*caller);
         }
         for (caller, thread) in new.threads.iter().filter(|(_, thread)| *thread > 0) {
@@ -259,13 +260,6 @@ impl SumReader {
         }
         for (function, count) in &new.others {
             self.others.entry(*function).or_default().taken.interrupts += count;
-        }
-        self.seen.held = Flushes::default();
-        for (_, flushes) in &new.sites {
-            self.seen.taken.add(flushes);
-        }
-        for (_, flushes) in &new.held {
-            self.seen.held.add(flushes);
         }
         self.lost = new.lost;
         Ok(())
@@ -352,21 +346,20 @@ impl SumReader {
         let mut told = Vec::new();
         let scale = self.scale()?;
         let now = self.now();
-        let scale_of_time = time_factor(now.1, self.summed_ns());
         // The programs on targets are attached before those on initiators, and detached after them.
         let sent = self.seen.all().interrupts;
-        let scale_of_taken = match scale > 1.0 && self.took >= ENOUGH {
-            true => scale * sent as f64 / self.took as f64,
-            false => scale,
+        let surplus = match scale > 1.0 && self.took >= ENOUGH {
+            true => self.took as f64 / sent.max(1) as f64,
+            false => 1.0,
         };
+        let by = |interrupts| Scale { interrupts, now };
+        let (of_sent, of_taken) = (by(scale), by(scale / surplus));
+        let of_others = by(time_factor(now.1, self.summed_ns()));
         let [flushes, taken, queued] =
             ["sums:flushes", "sums:taken", "sums:queued"].map(|name| names.get(name));
         for (caller, total) in self.totals.iter_mut().filter(|(_, of)| !of.is_over) {
             let has_ended = processes.has_ended(caller.pid);
-            let new = match is_whole || has_ended {
-                true => total.tell(scale, now),
-                false => total.tell_unscaled(),
-            };
+            let new = total.tell((is_whole || has_ended).then_some(of_sent));
             total.is_over = has_ended;
             if new == Flushes::default() {
                 continue;
@@ -392,10 +385,7 @@ impl SumReader {
         let mut over = Vec::new();
         for (pid, total) in &mut self.victims {
             let has_ended = processes.has_ended(*pid);
-            let new = match is_whole || has_ended {
-                true => total.tell(scale_of_taken, now),
-                false => total.tell_unscaled(),
-            };
+            let new = total.tell((is_whole || has_ended).then_some(of_taken));
             // While nothing is summed, each is idle.
             let is_idle = new == Flushes::default() && self.stop.is_none();
             if has_ended || is_whole && is_idle {
@@ -413,10 +403,7 @@ impl SumReader {
             self.victims.remove(&pid);
         }
         for (function, total) in &mut self.others {
-            let new = match is_whole {
-                true => total.tell(scale_of_time, now),
-                false => total.tell_unscaled(),
-            };
+            let new = total.tell(is_whole.then_some(of_others));
             if new == Flushes::default() {
                 continue;
             }
@@ -518,7 +505,10 @@ mod tests {
             since: Some((0, 0)),
             ..Total::default()
         };
-        let told = total.tell(9.0, (1_000, 0));
+        let told = total.tell(Some(Scale {
+            interrupts: 9.0,
+            now: (1_000, 0),
+        }));
         assert_eq!((told.interrupts, total.flushes()), (90, 10));
     }
 
@@ -537,10 +527,16 @@ mod tests {
             ..Total::default()
         };
         // Half of the time since it was first seen was missed, but nine of ten interrupts.
-        let told = total.tell(10.0, (3_000, 1_500));
+        let by = |interrupts| {
+            Some(Scale {
+                interrupts,
+                now: (3_000, 1_500),
+            })
+        };
+        let told = total.tell(by(10.0));
         assert_eq!((told.flushes, told.pages, told.interrupts), (200, 400, 100));
-        assert_eq!(total.tell(10.0, (3_000, 1_500)), Flushes::default());
+        assert_eq!(total.tell(by(10.0)), Flushes::default());
         // Each interrupt is of a flush.
-        assert_eq!(total.tell(30.0, (3_000, 1_500)).flushes, 100);
+        assert_eq!(total.tell(by(30.0)).flushes, 100);
     }
 }

@@ -402,10 +402,7 @@ impl Recorder {
     fn steer(&mut self, now: u64, state: &mut RecordingState) -> io::Result<()> {
         let is_closing = self.frequent.is_closing();
         if !is_closing && self.frequent.has_closed() {
-            self.measure(match state.phase {
-                Phase::Off => Mode::Off,
-                Phase::Window | Phase::Counting => Mode::Closing,
-            })?;
+            self.measure(state.phase.mode(true))?;
         }
         if self.timed(now, state)? || (!is_closing && self.trial(now, state)?) {
             return Ok(());
@@ -422,10 +419,8 @@ impl Recorder {
         let few = kernel as f64 <= FEW * self.options.overhead * machine.0 as f64;
         let pause_ns = if few { FEW_NS } else { 0 };
         let last_ns = self.trial.trial_ns.max(state.begin_ns);
-        if next == Phase::Window
-            && self.trial_is_due(now, state.begin_ns)
-            && now >= last_ns + pause_ns
-        {
+        let is_due = self.trial_is_due(now, state.begin_ns) && now >= last_ns + pause_ns;
+        if next == Phase::Window && (is_closing || is_due) {
             next = state.budget.pause(now);
         }
         self.switch_phase(next, state)
@@ -444,11 +439,7 @@ impl Recorder {
         if next == state.phase {
             return Ok(());
         }
-        let mode = match self.frequent.is_closing() && state.phase == Phase::Counting {
-            true => Mode::Closing,
-            false => state.phase.mode(),
-        };
-        self.measure(mode)?;
+        self.measure(state.phase.mode(self.frequent.is_closing()))?;
         if next == Phase::Window {
             if self.frequent.open(&mut self.rings)? {
                 self.processes.missed_mappings();
@@ -659,7 +650,8 @@ impl Recorder {
         let ended = self.rings.iter_mut().try_for_each(Ring::end);
         ended.map_err(failed(SWITCHED))?;
         let end_ns = now_ns();
-        self.measure(state.phase.mode()).map_err(failed(COUNTERS))?;
+        self.measure(state.phase.mode(self.frequent.is_closing()))
+            .map_err(failed(COUNTERS))?;
         state.close(end_ns);
         // These two are compared with each other, so we read them close together.
         let taken = self.take_sums();

@@ -539,6 +539,38 @@ mod tests {
     }
 
     #[test]
+    fn what_a_child_used_after_its_last_reading_is_its_own() {
+        let (shell, tool, short): (Arc<str>, Arc<str>, Arc<str>) =
+            ("sh".into(), "tool".into(), "short".into());
+        let now = now_ns();
+        for unseen in [false, true] {
+            let mut times = Times::default();
+            times.see(1, told("sh", 1, 0), told("sh", 1, 0));
+            times.change(&Change::forked(now - 1_000_000_000, 2, 1), &shell, false);
+            times.see(2, Process::default(), told("tool", 30, 0));
+            if unseen {
+                times.change(&Change::forked(now, 3, 1), &shell, false);
+                times.change(&Change::exited(now, 3), &short, false);
+            }
+            // It runs for half as long again.
+            times.change(&Change::exited(now + 500_000_000, 2), &tool, false);
+            times.see(1, Process::default(), told("sh", 1, 30 + 20));
+            let used = |name: &str| {
+                let ran = ran(&times).into_iter().find(|(known, ..)| known == name);
+                ran.map_or(0, |(_, user_ns, ..)| user_ns)
+            };
+            let (tool, short) = if unseen {
+                (44..=46, 4..=6)
+            } else {
+                (50..=50, 0..=0)
+            };
+            assert!(tool.contains(&used("tool")), "{:?}", ran(&times));
+            assert!(short.contains(&used("short")), "{:?}", ran(&times));
+            assert_eq!(used("sh"), 0);
+        }
+    }
+
+    #[test]
     fn a_process_that_is_known_to_be_over_is_not_looked_for() {
         let name: Arc<str> = "server".into();
         for over in [false, true] {
