@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::attribute::site::{Site, spread};
+use crate::attribute::site::{Place, Site, spread};
 use crate::attribute::{Attribution, ENOUGH, Program, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
@@ -368,16 +368,11 @@ fn matrix(from: &Attribution) -> Vec<(String, String, u64)> {
 /// are the stack.
 fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
     let mut stacks: BTreeMap<usize, Vec<(&Arc<str>, u64)>> = BTreeMap::new();
-    let mut folded = BTreeMap::new();
-    for (stack, weight) in &from.folded {
-        match from.site_of_folded.get(stack) {
-            Some(&site) => {
-                let stacks = stacks.entry(site).or_default();
-                stacks.push((stack, weight.interrupts));
-            }
-            None => _ = folded.insert(stack.to_string(), *weight),
-        }
+    for ((site, stack), &interrupts) in &from.folded {
+        let of = stacks.entry(*site).or_default();
+        of.push((stack, interrupts));
     }
+    let mut folded: BTreeMap<String, Weight> = BTreeMap::new();
     for (index, site) in from.sites.iter().enumerate() {
         let all = Weight {
             interrupts: site.estimate().round() as u64,
@@ -390,23 +385,25 @@ fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
         let known = stacks.remove(&index).unwrap_or_default();
         let recorded: u64 = known.iter().map(|(_, interrupts)| interrupts).sum();
         let mut add = |stack: String, part: f64| {
-            let weight: &mut Weight = folded.entry(stack).or_default();
+            let weight = folded.entry(stack).or_default();
             weight.interrupts += scaled(all.interrupts, part);
             weight.stolen_ns += scaled(all.stolen_ns, part);
             weight.waited_ns += scaled(all.waited_ns, part);
         };
         if recorded == 0 {
-            let place = &site.place;
-            let frames = place
-                .frames
-                .iter()
-                .rev()
-                .map(|frame| frame.replace(';', ":"));
-            let call = place.call.replace(';', ":");
-            let whole = [place.program.replace(';', ":")].into_iter().chain(frames);
-            add(whole.chain([call]).collect::<Vec<_>>().join(";"), 1.0);
+            let Place {
+                program,
+                call,
+                frames,
+            } = &site.place;
+            let whole = [program]
+                .into_iter()
+                .chain(frames.iter().rev())
+                .chain([call]);
+            let whole: Vec<_> = whole.map(|frame| frame.replace(';', ":")).collect();
+            add(whole.join(";"), 1.0);
         }
-        for (stack, interrupts) in known.into_iter().filter(|(_, count)| *count > 0) {
+        for (stack, interrupts) in known {
             add(stack.to_string(), interrupts as f64 / recorded as f64);
         }
     }
@@ -416,7 +413,7 @@ fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribute::site::{Place, Span};
+    use crate::attribute::site::Span;
 
     fn site(interrupts: u64, weight: f64, frames: &[&str]) -> Site {
         Site {
@@ -440,8 +437,7 @@ mod tests {
         let mut from = Attribution::new();
         from.sites = vec![site(10, 100.0, &["f"]), site(5, 2.0, &["g", "main"])];
         for (stack, interrupts) in [("a;b", 3), ("a;c", 7)] {
-            from.folded.entry(stack.into()).or_default().interrupts = interrupts;
-            from.site_of_folded.insert(stack.into(), 0);
+            from.folded.insert((0, stack.into()), interrupts);
         }
         let folded = folded(&from);
         let weights = folded

@@ -102,7 +102,7 @@ impl Attribution {
         if of.threads.len() < 256 || of.threads.contains_key(&sample.comm) {
             *of.threads.entry(sample.comm.clone()).or_default() += 1;
         }
-        self.weigh(&folded).interrupts += 1;
+        self.sent(site, folded);
         self.counts_in_call(sample, site, gap, first);
         self.concerns_what_was_given_back(sample, program, site);
     }

@@ -43,7 +43,7 @@ use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
 pub use totals::{ENOUGH, EventKinds, Evidence, Function, Program, Weight};
 
-/// The largest number of different whole stacks for flame graphs. Later ones count as "(other stacks)".
+/// The largest number of different whole stacks for flame graphs. Those that are known represent later ones.
 const FOLDED: usize = 1 << 17;
 
 /// The address of a stack's information, a program, and the thread's current call.
@@ -79,10 +79,8 @@ pub struct Attribution {
     waited: Vec<(u64, u64)>,
     /// Whether a mapping is a file, by process and start, in the current window.
     mapped: FxHashMap<(u32, u64), bool>,
-    /// Whole stacks, folded, and their weights.
-    pub folded: FxHashMap<Arc<str>, Weight>,
-    /// The site of each folded stack.
-    pub site_of_folded: FxHashMap<Arc<str>, usize>,
+    /// Recorded interrupts by site and whole stack, folded.
+    pub folded: FxHashMap<(usize, Arc<str>), u64>,
     /// Interrupts by the program that sent them and the program that took them.
     pub matrix: FxHashMap<(usize, usize), u64>,
     /// Work for other CPUs that was no flush, by function.
@@ -384,9 +382,6 @@ impl Attribution {
             true => name.clone(),
             false => format!("{name};{}", told.folded).into(),
         };
-        if self.site_of_folded.len() < FOLDED {
-            self.site_of_folded.entry(folded.clone()).or_insert(site);
-        }
         // The map keeps `told` alive, so that no other stack can get its address.
         self.placed.insert(key, (told, site, folded.clone()));
         (site, folded)
@@ -559,10 +554,11 @@ impl Attribution {
         }
     }
 
-    fn weigh(&mut self, folded: &Arc<str>) -> &mut Weight {
-        if self.folded.len() >= FOLDED && !self.folded.contains_key(folded) {
-            return self.folded.entry("(other stacks)".into()).or_default();
+    /// Counts an interrupt that a site sent with this stack.
+    fn sent(&mut self, site: usize, folded: Arc<str>) {
+        let of = (site, folded);
+        if self.folded.len() < FOLDED || self.folded.contains_key(&of) {
+            *self.folded.entry(of).or_default() += 1;
         }
-        self.folded.entry(folded.clone()).or_default()
     }
 }

@@ -60,7 +60,7 @@ impl Attribution {
         if !self.seen.queued {
             of.remote += u64::from(first);
             of.gaps[gap] += 1;
-            self.weigh(&folded).interrupts += 1;
+            self.sent(site, folded);
         }
     }
 
@@ -156,15 +156,13 @@ impl Attribution {
         for request in flushes {
             let request = request.and_then(|id| self.requests.get(id));
             let origin = request.and_then(|request| request.origin);
-            let site = request.map(|request| (request.site, request.folded.clone()));
-            if let Some((site, folded)) = &site {
-                self.sites[*site].stolen.most += share;
-                self.weigh(folded).stolen_ns += share;
+            let site = request.map(|request| request.site);
+            if let Some(site) = site {
+                self.sites[site].stolen.most += share;
             }
             self.programs[program].stolen.most += share;
             self.programs[program].taken += 1;
             let name = self.programs[program].name.clone();
-            let site = site.map(|site| site.0);
             let time = (start, now);
             observer.slice(&Slice {
                 origin,
@@ -214,10 +212,8 @@ impl Attribution {
 
     /// Charges an interrupt's time to a request. Returns its site.
     fn charged(&mut self, id: u64, took: u64) -> Option<usize> {
-        let request = self.requests.get(id)?;
-        let (site, folded) = (request.site, request.folded.clone());
+        let site = self.requests.get(id)?.site;
         self.sites[site].stolen.most += took;
-        self.weigh(&folded).stolen_ns += took;
         Some(site)
     }
 }

@@ -49,7 +49,7 @@ impl Attribution {
         if request.left > 0 {
             return;
         }
-        let (site, folded) = (request.site, request.folded.clone());
+        let site = request.site;
         // Take `sent`, so that we add up each wait only once.
         if let Some(sent) = request.sent.take() {
             let most = end.saturating_sub(sent);
@@ -57,7 +57,6 @@ impl Attribution {
                 .done
                 .map_or(0, |done| done.saturating_sub(sent).min(most));
             self.sites[site].waited.add(least, most);
-            self.weigh(&folded).waited_ns += least;
             if least > 0 {
                 self.waited.push((id, sent));
             }
