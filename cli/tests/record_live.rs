@@ -43,6 +43,21 @@ fn what_cannot_be_recorded_is_named_with_the_way_out() {
                 .and(contains("no process"))
                 .or(contains("cannot record: only root")),
         );
+    // A thread's number names its process.
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().to_string())
+            .unwrap();
+        ended.recv()
+    });
+    let own = format!("a thread of process {}", std::process::id());
+    quell(&["-p", &told.recv().unwrap(), "--seconds", "1"])
+        .assert()
+        .failure()
+        .stderr(contains(own));
+    drop(end);
+    thread.join().unwrap().unwrap_err();
     quell(&["-a", "--seconds", "0"])
         .assert()
         .code(2)

@@ -270,7 +270,7 @@ fn without_parameters(function: &str) -> String {
     plain
 }
 
-/// Drops the arguments of a C++ function and what stands around: `const` behind them, and the type of the result.
+/// Drops the arguments of a C++ function, a `const` behind them, and the type of the result before its name.
 fn without_arguments(function: &str) -> &str {
     let mut depth = 0usize;
     let mut begin = None;

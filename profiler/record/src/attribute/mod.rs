@@ -71,7 +71,8 @@ pub struct Attribution {
     recent: VecDeque<u64>,
     /// Sums by the kernel.
     summed: summed::FlushSums,
-    /// Interrupts of sums that were divided among several sites by few recorded ones, and the number of the recorded.
+    /// Two counts: interrupts of sums that we divided among several sites, and the few recorded interrupts that gave the
+    /// proportion.
     pub guessed: (u64, u64),
     discards: Discards,
     known: given::History,

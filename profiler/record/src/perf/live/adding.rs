@@ -526,7 +526,7 @@ mod tests {
             since: Some((1_000, 500)),
             ..Total::default()
         };
-        // Half of the time since it was first seen was missed, but nine of ten interrupts.
+        // Summing stopped for half of the time since the place was first seen, but for nine of ten interrupts.
         let by = |interrupts| {
             Some(Scale {
                 interrupts,

@@ -83,7 +83,7 @@ impl Budget {
     ///
     /// `accounts` are those of the machine and of the recorded programs. Each has the CPU time without the recording,
     /// and the CPU time that the recording has cost. The account with the least left decides on the window. `events` are
-    /// the same without the recorder's own time, and decide on counting.
+    /// the same accounts without the recorder's own time. They decide on counting.
     ///
     /// Closing a window costs `closing_ns`. So we close it while that much is left, and open one only when clearly more
     /// is left.

@@ -369,7 +369,7 @@ impl AbstractMachine {
         self.keep_busy(|_| true);
     }
 
-    /// Records that a CPU may run a process whose end is under way.
+    /// Records that a CPU may run a process while another CPU ends it.
     fn keep_busy(&mut self, runs: impl Fn(ProcessId) -> bool) {
         for operation in self.operations.iter_mut().flatten() {
             operation.may_be_busy |= operation.ends().is_some_and(&runs);
