@@ -54,6 +54,13 @@ impl Total {
         all.since(&self.before)
     }
 
+    /// Returns whether another reading may contain flushes of this place.
+    ///
+    /// A CPU holds flushes until another place flushes there, even if the process has ended. We must not write them twice.
+    fn is_needed(&self) -> bool {
+        !self.is_over || self.held != Flushes::default()
+    }
+
     /// Returns the flushes that aren't written yet.
     fn unwritten(&self) -> Flushes {
         self.all().since(&self.told)
@@ -378,10 +385,7 @@ impl SumReader {
             let of = sample(time_ns, caller.pid, &flushes, fields, processes, names);
             told.push((of, stack));
         }
-        // A CPU holds flushes until another place flushes there, even if the process has ended.
-        let is_held = |total: &Total| total.held != Flushes::default();
-        self.totals
-            .retain(|_, total| !total.is_over || is_held(total));
+        self.totals.retain(|_, total| total.is_needed());
         let mut over = Vec::new();
         for (pid, total) in &mut self.victims {
             let has_ended = processes.has_ended(*pid);
@@ -489,6 +493,22 @@ mod tests {
         // A kernel without that row.
         assert_eq!(interrupt_factor(stop(1_000, 0), 1_000, 500), 2.0);
         assert_eq!(interrupt_factor(stop(999_000, 0), 0, 0), 1000.0);
+    }
+
+    #[test]
+    fn what_a_cpu_holds_of_an_ended_program_is_kept_until_it_is_taken() {
+        let held = Flushes {
+            flushes: 1,
+            ..Flushes::default()
+        };
+        let mut total = Total {
+            held,
+            is_over: true,
+            ..Total::default()
+        };
+        assert!(total.is_needed());
+        (total.taken, total.held) = (held, Flushes::default());
+        assert!(!total.is_needed());
     }
 
     #[test]
