@@ -50,13 +50,7 @@ fn run_name(name: &str) -> Result<String, String> {
 
 /// Returns a parser for the name of a run, which suggests the known names.
 fn runs() -> impl TypedValueParser<Value = String> {
-    let names = || {
-        RUNS[..3]
-            .iter()
-            .copied()
-            .chain(workloads::names())
-            .collect()
-    };
+    let names = || RUNS[..3].iter().copied().chain(workloads::names()).collect();
     SuggestedNames(names).try_map(|name| run_name(&name))
 }
 
@@ -181,11 +175,7 @@ impl BootArgs {
         } else if self.run == "stress" {
             words.push(format!("seconds={}", 60 * self.minutes.unwrap_or(1)));
         }
-        if let Some(word) = self
-            .options
-            .iter()
-            .find(|word| word.contains(char::is_whitespace))
-        {
+        if let Some(word) = self.options.iter().find(|word| word.contains(char::is_whitespace)) {
             return Err(usage(format_args!(
                 "--option `{word}`: expected one option without blanks; repeat --option for more"
             )));
@@ -193,9 +183,7 @@ impl BootArgs {
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
         let options = parsed(&line, "")?;
-        let rules = quell_mutants::list::all()
-            .iter()
-            .map(|mutant| mutant.name.as_str());
+        let rules = quell_mutants::list::all().iter().map(|mutant| mutant.name.as_str());
         let rules: Vec<&str> = rules.collect();
         refused::check(&options, self.cpus, workload, &rules).map_err(usage)?;
         Ok(words)
@@ -333,11 +321,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Boots once, prints the kernel's events and returns whether the run passed.
@@ -345,20 +329,16 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
     if !args.json {
         say!("{arch}, {} CPUs", args.cpus);
     }
-    let outcome = follow::run(
-        command,
-        Duration::from_secs(args.timeout),
-        |line| match line {
-            follow::Line::Event(event) if args.json => {
-                let mut event = event.clone();
-                event["arch"] = arch.name().into();
-                document_line(&event).expect("an event is JSON");
-            }
-            follow::Line::Event(event) => show(event),
-            follow::Line::Text(text) if args.verbose => note!("  | {text}"),
-            follow::Line::Text(_) => {}
-        },
-    )?;
+    let outcome = follow::run(command, Duration::from_secs(args.timeout), |line| match line {
+        follow::Line::Event(event) if args.json => {
+            let mut event = event.clone();
+            event["arch"] = arch.name().into();
+            document_line(&event).expect("an event is JSON");
+        }
+        follow::Line::Event(event) => show(event),
+        follow::Line::Text(text) if args.verbose => note!("  | {text}"),
+        follow::Line::Text(_) => {}
+    })?;
     if let Some(why) = &outcome.failure {
         note!("{arch}: {why}");
         for line in &outcome.last_lines {
@@ -367,11 +347,7 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
     }
     let passed = outcome.passed();
     if !args.json {
-        say!(
-            "  {} in {:.1} s",
-            if passed { "passed" } else { "FAILED" },
-            outcome.seconds
-        );
+        say!("  {} in {:.1} s", if passed { "passed" } else { "FAILED" }, outcome.seconds);
     }
     Ok(passed)
 }
@@ -382,11 +358,7 @@ fn show(event: &Value) {
     let list = |name: &str| -> String {
         let items = event[name].as_array().into_iter().flatten();
         let names: Vec<_> = items.filter_map(Value::as_str).collect();
-        if names.is_empty() {
-            "nothing".into()
-        } else {
-            names.join(" ")
-        }
+        if names.is_empty() { "nothing".into() } else { names.join(" ") }
     };
     match text("event") {
         "boot" => {
@@ -432,11 +404,9 @@ fn show(event: &Value) {
             event["kept"]
         ),
         "failed" => say!("  FAIL {}: {}", text("what"), text("why")),
-        "watchdog" => say!(
-            "  FAIL cpu {} waited {} ms for another CPU",
-            event["cpu"],
-            event["waited_ms"]
-        ),
+        "watchdog" => {
+            say!("  FAIL cpu {} waited {} ms for another CPU", event["cpu"], event["waited_ms"])
+        }
         "counters" | "state" => {
             let fields = event.as_object().into_iter().flatten();
             let shown: Vec<_> = fields

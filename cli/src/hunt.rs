@@ -103,10 +103,7 @@ impl HuntArgs {
             false => ["console=ttyS0", "panic=-1"].map(String::from).into(),
         };
         words.extend(
-            self.append
-                .iter()
-                .flat_map(|words| words.split_whitespace())
-                .map(String::from),
+            self.append.iter().flat_map(|words| words.split_whitespace()).map(String::from),
         );
         let mut hunt = Hunt {
             kernel: kernel.to_owned(),
@@ -134,10 +131,7 @@ impl HuntArgs {
             symbols = symbols.or_else(|| Some(images.kernel.clone()));
             (hunt.kernel, hunt.initrd) = (images.kernel, Some(images.program));
         }
-        for file in [Some(&hunt.kernel), hunt.initrd.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for file in [Some(&hunt.kernel), hunt.initrd.as_ref()].into_iter().flatten() {
             if !file.is_file() {
                 let why = match file.exists() {
                     true => "not a regular file".to_owned(),
@@ -201,30 +195,26 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     }
     let again = command.shown();
     let (mut found, mut counts) = (0, None);
-    let outcome = follow::run(
-        command,
-        Duration::from_secs(args.timeout),
-        |line| match line {
-            follow::Line::Event(event) => {
-                if args.json {
-                    document_line(event).expect("an event is JSON");
-                }
-                match serde_json::from_value(event.clone()) {
-                    Ok(Event::Finding(finding)) => {
-                        found += 1;
-                        if !args.json {
-                            say!("{}", finding.show(&symbols));
-                        }
-                    }
-                    Ok(Event::Hunted(these)) => counts = Some(these),
-                    // Our own kernel prints other events, too.
-                    Err(_) => {}
-                }
+    let outcome = follow::run(command, Duration::from_secs(args.timeout), |line| match line {
+        follow::Line::Event(event) => {
+            if args.json {
+                document_line(event).expect("an event is JSON");
             }
-            follow::Line::Text(text) if args.verbose => note!("  | {text}"),
-            follow::Line::Text(_) => {}
-        },
-    )?;
+            match serde_json::from_value(event.clone()) {
+                Ok(Event::Finding(finding)) => {
+                    found += 1;
+                    if !args.json {
+                        say!("{}", finding.show(&symbols));
+                    }
+                }
+                Ok(Event::Hunted(these)) => counts = Some(these),
+                // Our own kernel prints other events, too.
+                Err(_) => {}
+            }
+        }
+        follow::Line::Text(text) if args.verbose => note!("  | {text}"),
+        follow::Line::Text(_) => {}
+    })?;
     if let Some(signal) = end_requested() {
         return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
     }
@@ -236,12 +226,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     }
     // The machine prints its counts unless it was stopped.
     let Some(counts) = counts.filter(|_| !args.plain) else {
-        if args.plain
-            && outcome
-                .failure
-                .as_ref()
-                .is_none_or(|why| !why.ends_with("stopped"))
-        {
+        if args.plain && outcome.failure.as_ref().is_none_or(|why| !why.ends_with("stopped")) {
             say!("ran without the hunt in {:.1} s", outcome.seconds);
             return Ok(ExitCode::SUCCESS);
         }

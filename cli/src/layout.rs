@@ -127,10 +127,7 @@ fn the_first_command_fits_eighty_columns_with_a_line_for_each_mechanism() {
 fn the_details_of_experiments_and_guards() {
     let details = reproduce::detail_table(&experiments(), false);
     details.assert_laid_out("details");
-    assert!(
-        !details.render(Some(80), false).contains("paper before: "),
-        "no paragraphs"
-    );
+    assert!(!details.render(Some(80), false).contains("paper before: "), "no paragraphs");
     let nothing = Results::default();
     let guards: Vec<_> = guards::plans(None)
         .iter()
@@ -158,22 +155,10 @@ fn one_run_and_many() {
     let machine = built_in("haswell-server").unwrap();
     let mut workload = Workload::from_name("dontneed").unwrap();
     workload.set("iterations=5").unwrap();
-    let trial = Trial {
-        machine: &machine,
-        workload,
-        policy: Policy::ALL,
-        cpus: 4,
-        seed: 1,
-        trace: 0,
-    };
+    let trial =
+        Trial { machine: &machine, workload, policy: Policy::ALL, cpus: 4, seed: 1, trace: 0 };
     run::count_table(&trial.run().unwrap()).assert_laid_out("counts");
-    let on_threads = ProgramRun {
-        workload,
-        policy: Policy::ALL,
-        cpus: 2,
-        seed: 1,
-        without: None,
-    };
+    let on_threads = ProgramRun { workload, policy: Policy::ALL, cpus: 2, seed: 1, without: None };
     stress::count_table(&on_threads.run().unwrap()).assert_laid_out("counts on threads");
     let points: Vec<Point> = (0..=10)
         .map(|power| Point {
@@ -264,31 +249,19 @@ fn searches_and_mutants() {
         policy: Policy::ALL,
         mistake: None,
     };
-    let exploration = Exploration {
-        case,
-        budget: Budget::Schedules(2),
-        seed: 1,
-        depth: 1,
-    };
+    let exploration = Exploration { case, budget: Budget::Schedules(2), seed: 1, depth: 1 };
     let report = explore(&mut Session::new(case), &exploration, |_, _| true);
     tables::fired(&report.coverage).assert_laid_out("fired");
     tables::found(&[cases::row(&case, &report)], false).assert_laid_out("found");
     let survived: Vec<_> = Mistake::all()
-        .map(|mistake| MutantResult {
-            mistake,
-            killed: None,
-            schedules: 123_456_789,
-        })
+        .map(|mistake| MutantResult { mistake, killed: None, schedules: 123_456_789 })
         .collect();
     tables::became(&survived).assert_laid_out("mutants");
 }
 
 #[test]
 fn the_cost_of_the_engine() {
-    let cost = Cost {
-        ns: 12_345.6,
-        cycles: 37_000.0,
-    };
+    let cost = Cost { ns: 12_345.6, cycles: 37_000.0 };
     let row = CostRow {
         name: "unmap one page and flush, two CPUs, one busy",
         cost,
@@ -297,13 +270,7 @@ fn the_cost_of_the_engine() {
         baseline: cost,
         limit_ns: Some(100.0),
     };
-    let rows = [
-        row.clone(),
-        CostRow {
-            limit_ns: None,
-            ..row
-        },
-    ];
+    let rows = [row.clone(), CostRow { limit_ns: None, ..row }];
     measure::engine::cost_table(&rows).assert_laid_out("engine");
     measure::engine::guard_table(&rows).assert_laid_out("guards of the engine");
 }
@@ -316,41 +283,20 @@ mod live {
     use quell_host::clear::report::{PlanChoice, PlanTable, Report, Row, Verdict};
     use quell_host::live::report::{Benchmark, Comparison, QuietSamples, Row as HostRow, Spread};
 
-    const WAYS: [&str; 9] = [
-        "stores",
-        "rep-stosb",
-        "rep-stosq",
-        "nt64",
-        "nt128",
-        "nt256",
-        "nt512",
-        "clzero",
-        "dc-zva",
-    ];
+    const WAYS: [&str; 9] =
+        ["stores", "rep-stosb", "rep-stosq", "nt64", "nt128", "nt256", "nt512", "clzero", "dc-zva"];
 
     fn cleared() -> Report {
         let sizes = [4 << 10, 2 << 20, 1 << 30];
         let rows = |ways: &[&'static str]| -> Vec<Row> {
-            let of = |&strategy| {
-                sizes.map(|bytes| Row {
-                    bytes,
-                    strategy,
-                    gbps: 138.25,
-                    samples: 3,
-                })
-            };
+            let of =
+                |&strategy| sizes.map(|bytes| Row { bytes, strategy, gbps: 138.25, samples: 3 });
             ways.iter().flat_map(of).collect()
         };
         Report {
             peak_write_gbps: 140.0,
             rows: rows(&WAYS),
-            chosen: sizes
-                .map(|bytes| PlanChoice {
-                    bytes,
-                    strategy: "nt512",
-                    gbps: 138.25,
-                })
-                .into(),
+            chosen: sizes.map(|bytes| PlanChoice { bytes, strategy: "nt512", gbps: 138.25 }).into(),
             page_by_page_gbps: 10.0,
             page_by_page: rows(&["page-by-page"]),
             memset: rows(&["memset"]),
@@ -390,10 +336,8 @@ mod live {
     fn the_speed_of_zeroing() {
         use measure::clear::print;
         let report = cleared();
-        let beside: [(&str, &[Row]); 2] = [
-            ("memset", &report.memset),
-            ("page-by-page", &report.page_by_page),
-        ];
+        let beside: [(&str, &[Row]); 2] =
+            [("memset", &report.memset), ("page-by-page", &report.page_by_page)];
         print::speed_table(&report.rows, &beside, &report.chosen).assert_laid_out("speeds");
         print::choice_table(&report).assert_laid_out("choices");
         print::read_table(&report).assert_laid_out("clear, then read");

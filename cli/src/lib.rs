@@ -46,15 +46,9 @@ enum Command {
     Predict(predict::PredictArgs),
     Record(record::RecordArgs),
     Advise(record::advise::AdviseArgs),
-    #[cfg(all(
-        target_os = "linux",
-        any(target_arch = "x86_64", target_arch = "aarch64")
-    ))]
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     Top(record::top::TopArgs),
-    #[cfg(all(
-        target_os = "linux",
-        any(target_arch = "x86_64", target_arch = "aarch64")
-    ))]
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     Try(record::attempt::TryArgs),
     /// Compare a stock Linux with Linux on the engine, in one emulator
     Versus(versus::VersusArgs),
@@ -87,15 +81,9 @@ impl Commands for Command {
             Command::Predict(args) => predict::run(&args),
             Command::Record(args) => record::run(&args),
             Command::Advise(args) => record::advise::run(&args),
-            #[cfg(all(
-                target_os = "linux",
-                any(target_arch = "x86_64", target_arch = "aarch64")
-            ))]
+            #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
             Command::Top(args) => record::top::run(&args),
-            #[cfg(all(
-                target_os = "linux",
-                any(target_arch = "x86_64", target_arch = "aarch64")
-            ))]
+            #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
             Command::Try(args) => record::attempt::run(&args),
             Command::Versus(args) => versus::run(args),
             Command::Completions { shell } => {
@@ -151,11 +139,7 @@ mod tests {
 
     #[test]
     fn the_commands_that_are_suggested_are_taken() {
-        let host = |root| Host {
-            linux: Some("6.12.1".into()),
-            cpus: 2,
-            root,
-        };
+        let host = |root| Host { linux: Some("6.12.1".into()), cpus: 2, root };
         for [command, _] in host(true).commands("quell") {
             let told = crate::command().try_get_matches_from(command.split_whitespace());
             assert!(told.is_ok(), "{command}: {}", told.unwrap_err());

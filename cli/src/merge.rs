@@ -65,10 +65,7 @@ fn told<W: Header>(merged: &Results<W>, place: &Destination) -> bool {
     let (known, missing, each) = (merged.known(), merged.missing(), W::EACH);
     match missing {
         0 => say!("results: {}, complete: {known} {each}s", place.shown()),
-        _ => say!(
-            "results: {}, incomplete: {known} {each}s, {missing} missing",
-            place.shown()
-        ),
+        _ => say!("results: {}, incomplete: {known} {each}s, {missing} missing", place.shown()),
     }
     missing == 0
 }

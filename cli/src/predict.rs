@@ -120,11 +120,7 @@ fn print(
     say!("{}", prediction_table(lines));
     for line in lines {
         if let Some(why) = &line.refused {
-            paragraph(format_args!(
-                "  {} ({}): {why}",
-                short(line.mechanism),
-                line.workload
-            ));
+            paragraph(format_args!("  {} ({}): {why}", short(line.mechanism), line.workload));
         }
     }
     if lines.iter().any(|line| line.in_kernel) {
@@ -170,8 +166,7 @@ pub fn prediction_table(lines: &[Line]) -> Table {
             line.metric.unwrap_or("-").to_owned(),
             shown(line.without),
             shown(line.with),
-            line.saves_percent
-                .map_or("-".into(), |percent| format!("{percent:+.1}")),
+            line.saves_percent.map_or("-".into(), |percent| format!("{percent:+.1}")),
             match (line.interrupts_without, line.interrupts_with) {
                 (Some(before), Some(after)) => format!("{before} -> {after}"),
                 _ => "-".into(),

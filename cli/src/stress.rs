@@ -104,11 +104,7 @@ pub fn run(args: &StressArgs) -> Result<ExitCode> {
 fn json<'a>(performance: &'a ProgramRun, report: &'a Report) -> Json<'a> {
     let workload = &performance.workload;
     let parameters = workload.parameters().iter();
-    let counts = |engine| {
-        engine_rows(engine)
-            .map(|(name, _, count)| (name, count))
-            .collect()
-    };
+    let counts = |engine| engine_rows(engine).map(|(name, _, count)| (name, count)).collect();
     Json {
         workload: workload.name(),
         policy: PolicyText(performance.policy).to_string(),
@@ -145,10 +141,7 @@ fn print(performance: &ProgramRun, report: &Report) {
         paragraph(format_args!("  left out: {}: {mistake}", guard.name));
     }
     let per = workload.operation();
-    say!(
-        "  operations while measured: {} (one is: {per})",
-        report.operations
-    );
+    say!("  operations while measured: {} (one is: {per})", report.operations);
     say!(
         "  in all: {} accesses, {} faults, {} calls",
         report.accesses,

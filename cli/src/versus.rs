@@ -51,12 +51,7 @@ struct LinuxArgs {
     on_quell: Option<PathBuf>,
     /// Switch on these mechanisms in that Linux: all, off, or some of batch, extents, tags, lazy and remote, separated
     /// by commas
-    #[arg(
-        long,
-        value_name = "LIST",
-        default_value = "all",
-        requires = "on_quell"
-    )]
+    #[arg(long, value_name = "LIST", default_value = "all", requires = "on_quell")]
     mechanisms: String,
     /// Run these workloads, or paths of workload files, separated by commas [default: all built-in ones]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -129,11 +124,7 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
         cpus: args.cpus,
         own: !args.without_own,
         policy: args.policy,
-        scale: if args.quick {
-            Scale::Quick
-        } else {
-            Scale::Times(args.rounds)
-        },
+        scale: if args.quick { Scale::Quick } else { Scale::Times(args.rounds) },
         linux_options: args.linux_options,
         boots: args.boots,
         limit: Duration::from_secs(args.timeout),
@@ -159,11 +150,7 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     } else {
         print(&report);
     }
-    Ok(if report.complete() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if report.complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints the comparison for a person.

@@ -13,10 +13,8 @@ use std::process::Command;
 const LIMIT: f64 = 0.05;
 
 fn quell(arguments: &[String]) -> Result<String, String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(arguments)
-        .output()
-        .expect("quell starts");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_quell")).args(arguments).output().expect("quell starts");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).expect("text")),
@@ -53,10 +51,7 @@ fn booted(arch: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &s
     [
         ("interrupts", sum(&run, &["shootdowns_taken"])),
         ("pages", sum(&run, &["local_pages"])),
-        (
-            "whole",
-            sum(&run, &["local_tags", "local_all", "loads_flushed"]),
-        ),
+        ("whole", sum(&run, &["local_tags", "local_all", "loads_flushed"])),
         ("broadcasts", sum(&run, &["broadcasts"])),
         ("waits", sum(&run, &["completions"])),
     ]
@@ -75,10 +70,7 @@ fn modelled(machine: &str, workload: &str, parameters: &[&str], cpus: u32, polic
     [
         ("interrupts", sum(counts, &["interrupts_taken"])),
         ("pages", sum(counts, &["invalidated_pages"])),
-        (
-            "whole",
-            sum(counts, &["invalidated_tags", "invalidated_all"]),
-        ),
+        ("whole", sum(counts, &["invalidated_tags", "invalidated_all"])),
         ("broadcasts", sum(counts, &["broadcasts"])),
         ("waits", sum(counts, &["broadcast_waits"])),
     ]
@@ -98,15 +90,7 @@ const RUNS: &[(&str, &[&str], u32)] = &[
     ("scattered", &["iterations=10"], 4),
     (
         "readers",
-        &[
-            "processes=1",
-            "threads=1",
-            "size=6M",
-            "fast=2M",
-            "slow=3M",
-            "ahead=64",
-            "compute=0",
-        ],
+        &["processes=1", "threads=1", "size=6M", "fast=2M", "slow=3M", "ahead=64", "compute=0"],
         1,
     ),
 ];
@@ -130,10 +114,7 @@ fn every_workload_is_compared_or_said_not_to_be() {
 /// Compares counts on one architecture; `slow` is a machine with slow memory, if there is one.
 fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
     if let Err(why) = quell(&words(&format!("boot --arch {arch} --check"))) {
-        assert!(
-            std::env::var_os("QUELL_REQUIRE_BOOT").is_none(),
-            "{arch} must boot here: {why}"
-        );
+        assert!(std::env::var_os("QUELL_REQUIRE_BOOT").is_none(), "{arch} must boot here: {why}");
         let line = format!("SKIPPED: booting {arch}: {why}\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
         return;

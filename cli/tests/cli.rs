@@ -49,21 +49,15 @@ fn reproduce_keeps_its_keys_and_its_promise() {
 
 #[test]
 fn details_name_the_source_of_each_figure_and_the_skill() {
-    quell(&[
-        "reproduce",
-        "--only",
-        "pingpong",
-        "--details",
-        "--no-report",
-    ])
-    .assert()
-    .success()
-    .stdout(
-        contains("    https://git.kernel.org/torvalds/c/10af6235e0d3\n")
-            .and(contains("Skill: over 3 changes"))
-            .and(contains("3 of 3 changes"))
-            .and(contains("model before off, %")),
-    );
+    quell(&["reproduce", "--only", "pingpong", "--details", "--no-report"])
+        .assert()
+        .success()
+        .stdout(
+            contains("    https://git.kernel.org/torvalds/c/10af6235e0d3\n")
+                .and(contains("Skill: over 3 changes"))
+                .and(contains("3 of 3 changes"))
+                .and(contains("model before off, %")),
+        );
 }
 
 /// A short run of every command with `--json`, except those of [`MEASUREMENTS`], `hunt` and `versus linux`. The last two
@@ -129,10 +123,7 @@ fn each_says_its_schema(lines: &[&str]) {
         let words: Vec<_> = line.split(' ').collect();
         let mut command = quell(&words);
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
-        let output = command
-            .current_dir(folder.path())
-            .env("PATH", path)
-            .output();
+        let output = command.current_dir(folder.path()).env("PATH", path).output();
         let output = output.unwrap();
         if String::from_utf8_lossy(&output.stderr).contains("cannot record") {
             continue;
@@ -151,18 +142,13 @@ fn every_command_with_json_is_among_those_that_are_tried() {
     fn lacking(command: &clap::Command, path: &str) -> Vec<String> {
         let inner = command.get_subcommands();
         let inner = inner.flat_map(|inner| lacking(inner, &format!("{path}{} ", inner.get_name())));
-        let has = command
-            .get_arguments()
-            .any(|argument| argument.get_id() == "json");
+        let has = command.get_arguments().any(|argument| argument.get_id() == "json");
         let mut tried = DOCUMENTS.iter().chain(MEASUREMENTS);
         let tried = tried.any(|line| line.starts_with(path));
         let own = (has && !tried).then(|| path.to_owned());
         inner.chain(own).collect()
     }
-    assert_eq!(
-        lacking(&quell_cli::command(), ""),
-        ["hunt ", "versus linux "]
-    );
+    assert_eq!(lacking(&quell_cli::command(), ""), ["hunt ", "versus linux "]);
 }
 
 #[test]
@@ -177,10 +163,7 @@ fn held_out_tables_are_there_in_any_folder() {
     assert_eq!(found["tables"][0]["name"], "zeroing-order");
     assert_eq!(found["skill"]["rows"], 2);
     assert!(found["cpu_seconds"].as_f64().unwrap() > 0.0);
-    quell(&["held-out", "zeroin"])
-        .assert()
-        .code(2)
-        .stderr(contains("did you mean `zeroing`?"));
+    quell(&["held-out", "zeroin"]).assert().code(2).stderr(contains("did you mean `zeroing`?"));
 }
 
 #[test]
@@ -207,23 +190,14 @@ fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
         ] {
             assert!(!guard[key].as_str().unwrap().is_empty(), "{key}");
         }
-        for key in [
-            "before", "shipped", "left_out", "gain", "cost", "seeds", "cpus",
-        ] {
+        for key in ["before", "shipped", "left_out", "gain", "cost", "seeds", "cpus"] {
             assert!(guard[key].as_f64().unwrap().is_finite(), "{key}");
         }
-        assert!(
-            guard["events"]
-                .as_object()
-                .unwrap()
-                .contains_key("shared words")
-        );
+        assert!(guard["events"].as_object().unwrap().contains_key("shared words"));
         assert_eq!(guard["violations"], 0);
         assert!(guard["failed"].is_null());
     }
-    let broken = guards
-        .iter()
-        .find(|guard| guard["violations_left_out"] != 0);
+    let broken = guards.iter().find(|guard| guard["violations_left_out"] != 0);
     let broken = broken.expect("a switch that trusts its tag breaks the contract");
     // The row's command shows the same breach, and fails.
     let command = broken["command"].as_str().unwrap();
@@ -280,19 +254,11 @@ fn a_run_is_a_function_of_its_seed() {
 fn a_trace_is_one_that_perfetto_reads() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
-    quell(&[
-        "run",
-        "dontneed",
-        "--cpus",
-        "2",
-        "--param",
-        "iterations=5",
-        "--trace",
-    ])
-    .arg(&path)
-    .assert()
-    .success()
-    .stdout(contains("contract: kept"));
+    quell(&["run", "dontneed", "--cpus", "2", "--param", "iterations=5", "--trace"])
+        .arg(&path)
+        .assert()
+        .success()
+        .stdout(contains("contract: kept"));
     let trace: Value = serde_json::from_reader(std::fs::File::open(path).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     assert!(events.iter().any(|event| event["ph"] == "X"));
@@ -301,18 +267,11 @@ fn a_trace_is_one_that_perfetto_reads() {
 #[test]
 fn scale_prints_baseline_beside_mechanisms() {
     let folder = tempfile::tempdir().unwrap();
-    quell(&[
-        "scale",
-        "dontneed",
-        "--cpus",
-        "4",
-        "--param",
-        "iterations=20",
-    ])
-    .current_dir(folder.path())
-    .assert()
-    .success()
-    .stdout(contains("baseline").and(contains("all")));
+    quell(&["scale", "dontneed", "--cpus", "4", "--param", "iterations=20"])
+        .current_dir(folder.path())
+        .assert()
+        .success()
+        .stdout(contains("baseline").and(contains("all")));
     assert!(folder.path().join("quell-scale.svg").is_file());
     let plot = folder.path().join("ratio.svg");
     let run = ["scale", "dontneed", "--cpus", "1,2", "--relative", "--json"];
@@ -345,11 +304,10 @@ fn a_call_or_policy_that_is_not_there_is_refused() {
 
 #[test]
 fn the_list_explains_every_parameter() {
-    quell(&["list"]).assert().success().stdout(
-        contains("readers")
-            .and(contains("kunpeng-920"))
-            .and(contains("S3")),
-    );
+    quell(&["list"])
+        .assert()
+        .success()
+        .stdout(contains("readers").and(contains("kunpeng-920")).and(contains("S3")));
     let found = document(&["list", "--json"]);
     for key in ["workloads", "machines", "policies", "parameters"] {
         let list = found[key].as_array().unwrap();
@@ -384,25 +342,16 @@ fn a_machine_file_may_be_based_on_another_and_not_on_itself() {
     list(&mine).code(2).stderr(contains("is based on itself"));
     let folder = mine.parent().and_then(|folder| folder.file_name()).unwrap();
     let roundabout = format!("../{}/mine.toml", folder.to_str().unwrap());
-    write(
-        "mine.toml",
-        &format!("name = \"mine\"\nbased_on = \"{roundabout}\"\n"),
-    );
-    list(&mine)
-        .code(2)
-        .stderr(contains("is based on itself").and(contains("mine.toml")));
+    write("mine.toml", &format!("name = \"mine\"\nbased_on = \"{roundabout}\"\n"));
+    list(&mine).code(2).stderr(contains("is based on itself").and(contains("mine.toml")));
     write("mine.toml", "name = \"mine\"\nbased_on = \"none.toml\"\n");
-    list(&mine)
-        .code(2)
-        .stderr(contains("no machine `none.toml`").and(contains("haswell-server")));
+    list(&mine).code(2).stderr(contains("no machine `none.toml`").and(contains("haswell-server")));
 }
 
 #[test]
 fn a_parameter_that_is_set_changes_the_run() {
     let time = |set: &str| {
-        let run = [
-            "run", "dontneed", "--param", "pages=16", "--json", "--policy", "baseline",
-        ];
+        let run = ["run", "dontneed", "--param", "pages=16", "--json", "--policy", "baseline"];
         let output = quell(&run).args(["--set", set]).assert().success();
         serde_json::from_slice::<serde_json::Value>(&output.get_output().stdout).unwrap()["value"]
             .clone()
@@ -411,9 +360,7 @@ fn a_parameter_that_is_set_changes_the_run() {
     quell(&["run", "dontneed", "--set", "interrupt.sent=1us"])
         .assert()
         .code(2)
-        .stderr(contains(
-            "--set: interrupt.sent=1us: no parameter `interrupt.sent`",
-        ));
+        .stderr(contains("--set: interrupt.sent=1us: no parameter `interrupt.sent`"));
 }
 
 #[test]
@@ -432,22 +379,12 @@ fn completions_know_every_subcommand_and_name() {
             .stdout(contains("dontneed").and(contains("unmap-access")))
             .stdout(contains("process-madvise"));
     }
-    quell(&["run", "--help"])
-        .assert()
-        .stdout(contains("possible values").not());
+    quell(&["run", "--help"]).assert().stdout(contains("possible values").not());
 }
 
 #[test]
 fn generated_programs_are_searched_and_their_keys_stay() {
-    let found = document(&[
-        "explore",
-        "--generate",
-        "--schedules",
-        "1",
-        "--jobs",
-        "1",
-        "--json",
-    ]);
+    let found = document(&["explore", "--generate", "--schedules", "1", "--jobs", "1", "--json"]);
     for key in [
         "programs",
         "schedules",
@@ -503,9 +440,7 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
     let mut child = RunningCommand(Some(child));
     let kept = || {
         let entries = std::fs::read_dir(corpus).into_iter().flatten().flatten();
-        entries
-            .filter(|entry| entry.path().extension().is_some_and(|e| e == "toml"))
-            .count()
+        entries.filter(|entry| entry.path().extension().is_some_and(|e| e == "toml")).count()
     };
     // We wait no longer than the search, which keeps its first program in the first round.
     while kept() == 0 {
@@ -514,9 +449,7 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let kill = format!("kill -INT {}", child.process().id());
-    let killed = std::process::Command::new("sh")
-        .args(["-c", &kill])
-        .status();
+    let killed = std::process::Command::new("sh").args(["-c", &kill]).status();
     assert!(killed.unwrap().success());
     let output = child.wait().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
@@ -547,34 +480,17 @@ fn sixty_four_gigabytes_are_touched_within_two_of_the_host() {
 
 #[test]
 fn a_search_of_every_schedule_that_gives_up_is_no_success() {
-    let search = [
-        "explore",
-        "unmap-access",
-        "--machine",
-        "x86",
-        "--policy",
-        "all",
-    ];
+    let search = ["explore", "unmap-access", "--machine", "x86", "--policy", "all"];
     let all = [&search[..], &["--exhaustive"]].concat();
-    quell(&all)
-        .assert()
-        .code(0)
-        .stdout(contains("holds in every schedule"));
+    quell(&all).assert().code(0).stdout(contains("holds in every schedule"));
     let few = [&all[..], &["--most", "3"]].concat();
-    quell(&few)
-        .assert()
-        .code(3)
-        .stdout(contains("not every schedule was run"));
+    quell(&few).assert().code(3).stdout(contains("not every schedule was run"));
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept.jsonl");
     let merged = folder.path().join("merged.jsonl");
     let (kept, merged) = (kept.to_str().unwrap(), merged.to_str().unwrap());
-    quell(&[&few[..], &["--results", kept]].concat())
-        .assert()
-        .code(3);
-    quell(&["merge", kept, "--results", merged])
-        .assert()
-        .code(3);
+    quell(&[&few[..], &["--results", kept]].concat()).assert().code(3);
+    quell(&["merge", kept, "--results", merged]).assert().code(3);
 }
 
 #[test]
@@ -592,31 +508,17 @@ fn programs_that_were_written_down_are_searched_and_repeated() {
     let program = include_str!("../../python/tests/broken.toml");
     std::fs::write(&path, program).unwrap();
     let path = path.to_str().unwrap();
-    quell(&["explore", path])
-        .assert()
-        .code(1)
-        .stdout(contains("VIOLATED"));
+    quell(&["explore", path]).assert().code(1).stdout(contains("VIOLATED"));
     // The fixed scheduler lets the first CPU finish, so the second reads a page that is no longer mapped.
-    quell(&["explore", "--replay", path, "--lines", "1000"])
-        .assert()
-        .stdout(contains("Unmap"));
+    quell(&["explore", "--replay", path, "--lines", "1000"]).assert().stdout(contains("Unmap"));
     std::fs::write(path, program.replace("page = 0, pages", "page = -1, pages")).unwrap();
-    quell(&["explore", path])
-        .assert()
-        .code(2)
-        .stderr(contains("unmap.toml"));
+    quell(&["explore", path]).assert().code(2).stderr(contains("unmap.toml"));
     quell(&["explore", "--generate", "unmap-access"])
         .assert()
         .code(2)
         .stderr(contains("--mutants"));
-    quell(&["explore", "--lines", "3"])
-        .assert()
-        .code(2)
-        .stderr(contains("--replay"));
-    quell(&["explore", "--jobs", "0"])
-        .assert()
-        .code(2)
-        .stderr(contains("--jobs"));
+    quell(&["explore", "--lines", "3"]).assert().code(2).stderr(contains("--replay"));
+    quell(&["explore", "--jobs", "0"]).assert().code(2).stderr(contains("--jobs"));
 }
 
 #[test]

@@ -53,17 +53,16 @@ fn commands_in_the_documents_are_taken() {
         for command in commands(&text) {
             // With `--help`, the command parses these words and then prints help. Words after `--` belong to another
             // program.
-            let words = command
-                .split(' ')
-                .take_while(|word| *word != "--")
-                .map(|word| match word.trim_matches('\'') {
-                    "N" | "M" => "1",
-                    "P" => "all",
-                    "WORKLOAD" => "dontneed",
-                    "SHELL" => "bash",
-                    "COMMAND" => "list",
-                    word => word,
-                });
+            let words = command.split(' ').take_while(|word| *word != "--").map(|word| match word
+                .trim_matches('\'')
+            {
+                "N" | "M" => "1",
+                "P" => "all",
+                "WORKLOAD" => "dontneed",
+                "SHELL" => "bash",
+                "COMMAND" => "list",
+                word => word,
+            });
             let output = Command::new(env!("CARGO_BIN_EXE_quell"))
                 .args(words)
                 .arg("--help")
@@ -140,39 +139,28 @@ fn links_lead_somewhere_and_every_document_is_a_chapter() {
             let there = || std::fs::read_to_string(&file).expect("a document");
             if !anchor.is_empty() && !anchors(&there()).contains(&anchor) {
                 let place = target.display();
-                wrong.push(format!(
-                    "{}: no heading {anchor} in {place}",
-                    path.display()
-                ));
+                wrong.push(format!("{}: no heading {anchor} in {place}", path.display()));
             }
             if path.ends_with("SUMMARY.md") {
                 chapters.insert(file);
             }
         }
     }
-    for path in documents()
-        .iter()
-        .filter_map(|path| path.canonicalize().ok())
-    {
+    for path in documents().iter().filter_map(|path| path.canonicalize().ok()) {
         let outside = path.ends_with("README.md") || path.ends_with("SUMMARY.md");
         if !outside && !chapters.contains(&path) {
             wrong.push(format!("{} is not in docs/SUMMARY.md", path.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(
-        followed > 60,
-        "{followed} links: the documents were not read"
-    );
+    assert!(followed > 60, "{followed} links: the documents were not read");
 }
 
 /// Returns the files that a document includes, each with the name of the included part, or "" for the whole file.
 fn includes(text: &str) -> Vec<(&str, &str)> {
     let included = text.split("{{#include ").skip(1);
     let included = included.filter_map(|rest| rest.split_once("}}"));
-    included
-        .map(|(source, _)| source.split_once(':').unwrap_or((source, "")))
-        .collect()
+    included.map(|(source, _)| source.split_once(':').unwrap_or((source, ""))).collect()
 }
 
 #[test]

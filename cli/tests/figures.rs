@@ -31,9 +31,7 @@ fn text_of(document: &str) -> String {
 
 /// Returns the lines that the text doesn't contain.
 fn missing<'l>(lines: impl Iterator<Item = &'l str>, text: &str) -> Vec<&'l str> {
-    lines
-        .filter(|line| !text.lines().any(|there| there == *line))
-        .collect()
+    lines.filter(|line| !text.lines().any(|there| there == *line)).collect()
 }
 
 /// Fails unless the document contains the command's whole output.
@@ -64,38 +62,25 @@ fn the_readme_shows_the_row_of_each_mechanism() {
     let rows = || printed.lines().filter(|line| line.contains(" hit"));
     assert_eq!(rows().count(), 5, "{printed}");
     let missing = missing(rows().map(str::trim_end), &text_of("README.md"));
-    assert!(
-        missing.is_empty(),
-        "not in README.md:\n{}",
-        missing.join("\n")
-    );
+    assert!(missing.is_empty(), "not in README.md:\n{}", missing.join("\n"));
 }
 
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn the_guards_cost_what_reproduce_prints() {
-    holds(
-        "model/experiments/results/guards.txt",
-        &["reproduce", "--guards", "--markdown"],
-    );
+    holds("model/experiments/results/guards.txt", &["reproduce", "--guards", "--markdown"]);
 }
 
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn the_mutants_die_as_explore_prints() {
-    holds(
-        "search/adversary/results/mutants.txt",
-        &["explore", "--mutants", "--markdown"],
-    );
+    holds("search/adversary/results/mutants.txt", &["explore", "--mutants", "--markdown"]);
 }
 
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn the_held_out_tables_are_what_held_out_prints() {
-    holds(
-        "docs/held-out.md",
-        &["held-out", "--calibrate", "before", "--markdown"],
-    );
+    holds("docs/held-out.md", &["held-out", "--calibrate", "before", "--markdown"]);
 }
 
 #[test]
@@ -107,10 +92,7 @@ fn the_readme_counts_the_held_out_hits_and_misses() {
         table.lines().filter(of).count()
     };
     let (hits, misses) = (count("hit"), count("miss"));
-    let counted = format!(
-        "{hits} of {} ratios are predicted within 15 %",
-        hits + misses
-    );
+    let counted = format!("{hits} of {} ratios are predicted within 15 %", hits + misses);
     let readme = text_of("README.md");
     let words: Vec<&str> = readme.split_whitespace().collect();
     assert!(words.join(" ").contains(&counted), "{counted}");

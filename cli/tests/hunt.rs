@@ -44,8 +44,5 @@ fn without_the_machine_a_hunt_tells_how_to_build_it() {
     assert!(text.contains("quell hunt --setup"), "{text}");
     let (code, text) = hunt(&["--setup"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(
-        text.contains("meson") && text.contains("setup-boot --hunt"),
-        "{text}"
-    );
+    assert!(text.contains("meson") && text.contains("setup-boot --hunt"), "{text}");
 }

@@ -22,10 +22,7 @@ fn quell(args: &[&str]) -> Command {
         .args(args)
         // Machine files are written to the current directory, and no other test may find them there.
         .current_dir(env!("CARGO_TARGET_TMPDIR"));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -76,32 +73,20 @@ fn an_unknown_benchmark_is_a_usage_error_that_names_the_others() {
     let output = quell(&["--only", "discard,disgard"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        text.contains("disgard") && text.contains("pingpong"),
-        "{text}"
-    );
+    assert!(text.contains("disgard") && text.contains("pingpong"), "{text}");
 }
 
 #[test]
 fn a_machine_file_that_cannot_be_made_or_written_is_refused_before_anything_is_measured() {
     for (args, why) in [
-        (
-            ["--only", "pingpong", "--machine-file", "f.toml"],
-            "discard",
-        ),
-        (
-            ["--only", "discard", "--machine-file", "no/f.toml"],
-            "no/f.toml",
-        ),
+        (["--only", "pingpong", "--machine-file", "f.toml"], "discard"),
+        (["--only", "discard", "--machine-file", "no/f.toml"], "no/f.toml"),
     ] {
         let output = quell(&args).args(["--seconds", "1"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(output.stdout.is_empty());
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            text.contains("--machine-file") && text.contains(why),
-            "{text}"
-        );
+        assert!(text.contains("--machine-file") && text.contains(why), "{text}");
     }
 }
 
@@ -112,11 +97,7 @@ fn a_machine_file_that_was_asked_for_and_does_not_fit_on_the_disk_is_a_failure()
     let args = ["--only", "discard", "--machine-file", "/dev/full"];
     let output = quell(&args).args(["--seconds", "1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .contains("/dev/full: No space")
-    );
+    assert!(String::from_utf8(output.stdout).unwrap().contains("/dev/full: No space"));
 }
 
 #[test]
@@ -141,20 +122,13 @@ fn a_missed_target_is_a_failure_of_every_measurement_that_has_targets() {
 #[ignore = "counts what others on the host do too: `cargo xtask ci host`"]
 fn one_call_flushes_once_where_many_flush_each() {
     let _lock = ONE_AT_A_TIME.lock();
-    let output = quell(&["--only", "discard", "--seconds", "3", "--json"])
-        .output()
-        .unwrap();
+    let output = quell(&["--only", "discard", "--seconds", "3", "--json"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let report = json(&output);
     assert_eq!(report["schema"], 3);
     let rows = report["benchmarks"][0]["rows"].as_array().unwrap();
     let find = |key: &str| rows.iter().find(|r| r["key"] == key);
-    assert!(
-        find("1page/spin0").unwrap()["ns"]["median"]
-            .as_f64()
-            .unwrap()
-            > 0.0
-    );
+    assert!(find("1page/spin0").unwrap()["ns"]["median"].as_f64().unwrap() > 0.0);
     let alone = find("1page/spin0").unwrap();
     let rounds = alone["round_medians"].as_array().unwrap();
     assert_eq!(report["benchmarks"][0]["rounds"], rounds.len());
@@ -169,17 +143,11 @@ fn one_call_flushes_once_where_many_flush_each() {
     let interrupts = |key: &str| find(key)?["tlb_interrupts_per_op"].as_f64();
     let (single, batched) = ("32ranges/madvise/spin1", "32ranges/spanning_madvise/spin1");
     if let (Some(many @ 16.0..), Some(one)) = (interrupts(single), interrupts(batched)) {
-        assert!(
-            one < many / 4.0,
-            "one call interrupts once: {one} against {many}"
-        );
+        assert!(one < many / 4.0, "one call interrupts once: {one} against {many}");
     }
     let price = &report["shootdown"];
     if find("1page/spin1").is_none() {
-        assert!(
-            price["ns"].is_null() && price["note"].is_string(),
-            "{price}"
-        );
+        assert!(price["ns"].is_null() && price["note"].is_string(), "{price}");
     }
 }
 
@@ -189,9 +157,7 @@ fn page_out_leaves_no_device_after_an_interrupt() {
     let _lock = ONE_AT_A_TIME.lock();
     let (devices, swaps) = (zram_devices(), fs::read_to_string("/proc/swaps").unwrap());
     for signal in ["-INT", "-TERM"] {
-        let mut child = quell(&["--only", "pageout", "--seconds", "60", "--json"])
-            .spawn()
-            .unwrap();
+        let mut child = quell(&["--only", "pageout", "--seconds", "60", "--json"]).spawn().unwrap();
         let swapping = eventually(&mut child, || {
             fs::read_to_string("/proc/swaps").is_ok_and(|now| now != swaps)
         });
@@ -202,10 +168,7 @@ fn page_out_leaves_no_device_after_an_interrupt() {
             assert_eq!(output.status.code(), Some(130), "{report}");
             assert_eq!(report["interrupted"], true);
         } else {
-            assert!(
-                report["benchmarks"][0]["refused"][0]["reason"].is_string(),
-                "{report}"
-            );
+            assert!(report["benchmarks"][0]["refused"][0]["reason"].is_string(), "{report}");
         }
         assert_eq!(report["not_restored"], Value::Array(Vec::new()));
         assert_eq!(zram_devices(), devices);
@@ -233,10 +196,7 @@ fn the_machine_file_reads_back_and_reproduces_what_it_was_made_from() {
     assert!(run.status.success(), "{run:?}");
     let modelled = json(&run)["value"].as_f64().unwrap();
     if report["machine_file"]["note"].is_null() {
-        assert!(
-            (modelled / alone - 1.0).abs() < 0.05,
-            "{modelled} for {alone}"
-        );
+        assert!((modelled / alone - 1.0).abs() < 0.05, "{modelled} for {alone}");
     }
     let predictions = report["predictions"].as_array().unwrap();
     assert!(!predictions.is_empty());

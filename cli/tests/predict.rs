@@ -18,19 +18,13 @@ fn document(args: &[&str]) -> Value {
 
 fn lines<'a>(document: &'a Value, workload: &str) -> Vec<&'a Value> {
     let all = document["predictions"].as_array().unwrap();
-    all.iter()
-        .filter(|line| line["workload"] == workload)
-        .collect()
+    all.iter().filter(|line| line["workload"] == workload).collect()
 }
 
 #[test]
 fn without_a_machine_file_it_says_who_writes_one() {
     let empty = tempfile::tempdir().unwrap();
-    quell(&[])
-        .current_dir(empty.path())
-        .assert()
-        .code(2)
-        .stderr(contains("quell measure host"));
+    quell(&[]).current_dir(empty.path()).assert().code(2).stderr(contains("quell measure host"));
 }
 
 #[test]
@@ -38,16 +32,10 @@ fn every_mechanism_is_predicted_or_says_why_not() {
     let found = document(&["--machine", "haswell-server", "--kernel", "baseline"]);
     for mechanism in ["S0", "S1", "S2", "S3", "S4"] {
         let all = found["predictions"].as_array().unwrap();
-        let mut of_mechanism = all
-            .iter()
-            .filter(|line| line["mechanism"] == mechanism)
-            .peekable();
+        let mut of_mechanism = all.iter().filter(|line| line["mechanism"] == mechanism).peekable();
         assert!(of_mechanism.peek().is_some(), "{mechanism} is missing");
         for line in of_mechanism {
-            assert!(
-                line["saves_percent"].is_f64() != line["refused"].is_string(),
-                "{line}"
-            );
+            assert!(line["saves_percent"].is_f64() != line["refused"].is_string(), "{line}");
         }
     }
     assert_eq!(found["violations"], 0);
@@ -55,10 +43,7 @@ fn every_mechanism_is_predicted_or_says_why_not() {
     // Batching must save interrupts, whatever the times are, when pages are swapped out beside a spinning thread.
     let swap = lines(&found, "swap")[1];
     let count = |key: &str| swap[key].as_u64().unwrap();
-    assert!(
-        count("interrupts_with") < count("interrupts_without") / 4,
-        "{swap}"
-    );
+    assert!(count("interrupts_with") < count("interrupts_without") / 4, "{swap}");
 }
 
 #[test]

@@ -1,10 +1,7 @@
 //! `quell record` of programs on this host, as a user runs it.
 //!
 //! Tests that really record need root (or CAP_PERFMON and a readable tracefs). They print a message if they can't run.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 use assert_cmd::Command;
 use predicates::prelude::PredicateBooleanExt;
@@ -29,26 +26,18 @@ fn cannot(errors: &str) -> bool {
 #[test]
 fn what_cannot_be_recorded_is_named_with_the_way_out() {
     quell(&[]).assert().code(2).stderr(contains("-p"));
-    quell(&["--cgroup", "/tmp"])
-        .assert()
-        .stderr(contains("/tmp"));
+    quell(&["--cgroup", "/tmp"]).assert().stderr(contains("/tmp"));
     let group = tempfile::tempdir().unwrap();
     std::fs::write(group.path().join("cgroup.procs"), "").unwrap();
     let name = group.path().to_str().unwrap();
-    quell(&["--cgroup", name, "--seconds", "1"])
-        .assert()
-        .failure()
-        .stderr(
-            contains(name)
-                .and(contains("no process"))
-                .or(contains("cannot record: only root")),
-        );
+    quell(&["--cgroup", name, "--seconds", "1"]).assert().failure().stderr(
+        contains(name).and(contains("no process")).or(contains("cannot record: only root")),
+    );
     // A thread's number names its process.
     let (tell, told) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
-        tell.send(rustix::thread::gettid().as_raw_nonzero().to_string())
-            .unwrap();
+        tell.send(rustix::thread::gettid().as_raw_nonzero().to_string()).unwrap();
         ended.recv()
     });
     let own = format!("a thread of process {}", std::process::id());
@@ -58,10 +47,7 @@ fn what_cannot_be_recorded_is_named_with_the_way_out() {
         .stderr(contains(own));
     drop(end);
     thread.join().unwrap().unwrap_err();
-    quell(&["-a", "--seconds", "0"])
-        .assert()
-        .code(2)
-        .stderr(contains("above 0"));
+    quell(&["-a", "--seconds", "0"]).assert().code(2).stderr(contains("above 0"));
     for overhead in ["-1", "nan", "inf", "1e300"] {
         quell(&["-a", &format!("--overhead={overhead}")])
             .assert()
@@ -77,18 +63,13 @@ fn a_recording_that_was_kept_says_the_same_when_it_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recording");
     let name = file.to_str().unwrap();
-    let output = quell(&["--json", "-o", name, "--", "sh", "-c", "true; true"])
-        .output()
-        .unwrap();
+    let output = quell(&["--json", "-o", name, "--", "sh", "-c", "true; true"]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     if cannot(&errors) {
         return;
     }
     assert!(output.status.success(), "{errors}");
-    assert!(
-        errors.contains(name) && errors.contains("overhead"),
-        "{errors}"
-    );
+    assert!(errors.contains(name) && errors.contains("overhead"), "{errors}");
     let live: Value = serde_json::from_slice(&output.stdout).unwrap();
     for key in ["sites", "interrupts", "attributed", "lost"] {
         assert!(live.get(key).is_some(), "{key} is missing");
@@ -132,14 +113,9 @@ fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
             .code(2)
             .stderr(contains("4294967295"));
     }
-    for (program, why) in [
-        ("no-such-program", "could not be started"),
-        ("/etc", "denied"),
-    ] {
+    for (program, why) in [("no-such-program", "could not be started"), ("/etc", "denied")] {
         for file in [&old, &new] {
-            let output = quell(&["-o", file.to_str().unwrap(), "--", program])
-                .output()
-                .unwrap();
+            let output = quell(&["-o", file.to_str().unwrap(), "--", program]).output().unwrap();
             let errors = String::from_utf8(output.stderr).unwrap();
             assert!(errors.contains(why), "{errors}");
             assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -154,9 +130,7 @@ fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
     // A recording that begins replaces the old file.
     let longer = vec![b'x'; 10 << 20];
     std::fs::write(&old, &longer).unwrap();
-    let output = quell(&["-o", old.to_str().unwrap(), "--", "true"])
-        .output()
-        .unwrap();
+    let output = quell(&["-o", old.to_str().unwrap(), "--", "true"]).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     if cannot(&errors) {
         assert_eq!(std::fs::read(&old).unwrap(), longer);
@@ -168,9 +142,7 @@ fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
 
 #[test]
 fn the_command_is_started_with_its_arguments_and_its_failure_is_told() {
-    let output = quell(&["--", "sh", "-c", "echo $0 $1; exit 3", "--json", "-a"])
-        .output()
-        .unwrap();
+    let output = quell(&["--", "sh", "-c", "echo $0 $1; exit 3", "--json", "-a"]).output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(shown.contains("--json -a"), "{shown}");
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -202,22 +174,14 @@ fn two_recordings_into_one_file_are_one_too_many() {
 
 #[test]
 fn what_does_not_end_is_not_imported() {
-    for endless in [
-        "/dev/zero",
-        "/dev/tty0",
-        "/proc/kmsg",
-        "/sys/kernel/tracing/trace_pipe",
-    ] {
+    for endless in ["/dev/zero", "/dev/tty0", "/proc/kmsg", "/sys/kernel/tracing/trace_pipe"] {
         if std::path::Path::new(endless).exists() {
             let refused = quell(&["--import", endless]).assert().code(2);
             refused.stderr(contains(endless).and(contains("may never end")));
         }
     }
     for endless in ["yes $(printf %5000s | tr ' ' x)", "cat /dev/zero"] {
-        let script = format!(
-            "{endless} | '{}' record --import -",
-            env!("CARGO_BIN_EXE_quell")
-        );
+        let script = format!("{endless} | '{}' record --import -", env!("CARGO_BIN_EXE_quell"));
         let refused = Command::new("sh").args(["-c", &script]).assert().code(1);
         refused.stderr(contains("standard input").and(contains("16 MB")));
     }
@@ -225,20 +189,13 @@ fn what_does_not_end_is_not_imported() {
     let pipe = folder.path().join("pipe");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    quell(&["--import", pipe.to_str().unwrap()])
-        .assert()
-        .code(2)
-        .stderr(contains("a pipe"));
+    quell(&["--import", pipe.to_str().unwrap()]).assert().code(2).stderr(contains("a pipe"));
 }
 
 /// Runs `quell try` with a shell that counts to `$N`, or to 200 000.
 fn tried(arguments: &[&str], script: &str) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
-    let output = command
-        .arg("try")
-        .args(arguments)
-        .args(["--", "sh", "-c", script])
-        .output();
+    let output = command.arg("try").args(arguments).args(["--", "sh", "-c", script]).output();
     output.unwrap()
 }
 
@@ -263,10 +220,7 @@ fn a_setting_that_helps_is_told_from_one_that_does_not_and_from_one_that_breaks_
         "{shown}"
     );
     // A setting that nobody reads doesn't help.
-    let output = tried(
-        &["--env", "NOBODY_READS=1", "--seconds", "8", "--json"],
-        COUNTS,
-    );
+    let output = tried(&["--env", "NOBODY_READS=1", "--seconds", "8", "--json"], COUNTS);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let cpu = &told["measures"]["cpu_ns"];
     let is_little = |end: &str| cpu["change"][end].as_f64().unwrap().abs() < 0.03;
@@ -283,10 +237,7 @@ fn a_setting_that_helps_is_told_from_one_that_does_not_and_from_one_that_breaks_
     let output = tried(&["--env", "N=nonsense"], "exit ${N:+7}");
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        errors.contains("with N=nonsense ended with exit status: 7"),
-        "{errors}"
-    );
+    assert!(errors.contains("with N=nonsense ended with exit status: 7"), "{errors}");
 }
 
 #[test]
@@ -300,14 +251,9 @@ fn what_cannot_be_tried_is_said() {
     refused(&[], "--env");
     refused(&["--env", "NAME"], "NAME=VALUE");
     // This recording is of a program without an allocator, so it advises no setting.
-    let recording = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../profiler/record/tests/recordings/perf.txt"
-    );
-    refused(
-        &["--advice", recording],
-        "no setting of a known allocator or runtime helps",
-    );
+    let recording =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler/record/tests/recordings/perf.txt");
+    refused(&["--advice", recording], "no setting of a known allocator or runtime helps");
 }
 
 /// A server in a folder of its own, ended when dropped.
@@ -350,10 +296,7 @@ fn with_pipes() -> tempfile::TempDir {
     std::fs::write(folder.path().join("work"), "20000\n").unwrap();
     std::fs::write(folder.path().join("switch"), SWITCH).unwrap();
     for pipe in ["ask", "answer"] {
-        let (path, mode) = (
-            folder.path().join(pipe),
-            rustix::fs::Mode::from_raw_mode(0o600),
-        );
+        let (path, mode) = (folder.path().join(pipe), rustix::fs::Mode::from_raw_mode(0o600));
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     }
     folder
@@ -370,23 +313,14 @@ fn a_setting_of_a_running_server_is_switched_by_turns_and_off_in_the_end() {
     let output = tried_in(folder.path(), &arguments);
     let told: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    assert_eq!(
-        (&told["set"][0], &told["per_second"]),
-        (&SWITCH.into(), &true.into())
-    );
+    assert_eq!((&told["set"][0], &told["per_second"]), (&SWITCH.into(), &true.into()));
     assert_eq!(told["measures"]["cpu_ns"]["finding"], "less", "{told}");
     // Its children's page faults are its own, and a second is no measure of a second.
-    assert!(
-        told["measures"]["faults"]["before"].as_f64().unwrap() > 0.0,
-        "{told}"
-    );
+    assert!(told["measures"]["faults"]["before"].as_f64().unwrap() > 0.0, "{told}");
     assert!(told["measures"]["wall_ns"].is_null(), "{told}");
     let left = std::fs::read_to_string(folder.path().join("work")).unwrap();
     assert_eq!(left, "20000\n");
-    assert!(
-        server.0.try_wait().unwrap().is_none(),
-        "the server still runs"
-    );
+    assert!(server.0.try_wait().unwrap().is_none(), "the server still runs");
 }
 
 #[test]
@@ -405,20 +339,10 @@ fn a_server_is_measured_while_a_load_does_the_same_work_each_time() {
     // One server for all turns.
     let server = Server::start(ANSWERS, folder.path());
     let pid = server.0.id().to_string();
-    compared(&[
-        "--pid",
-        &pid,
-        "--switch",
-        "sh switch",
-        "--load",
-        LOAD,
-        "--json",
-    ]);
+    compared(&["--pid", &pid, "--switch", "sh switch", "--load", LOAD, "--json"]);
     drop(server);
     // A server for each turn.
-    compared(&[
-        "--env", "N=20", "--load", LOAD, "--json", "--", "sh", "-c", ANSWERS,
-    ]);
+    compared(&["--env", "N=20", "--load", LOAD, "--json", "--", "sh", "-c", ANSWERS]);
 }
 
 #[test]
@@ -433,11 +357,7 @@ fn a_server_that_cannot_be_tried_is_said_with_the_way_out() {
     let server = Server::start("sleep 60", folder.path());
     let pid = server.0.id().to_string();
     refused(2, &["--pid", &pid], "--switch");
-    refused(
-        2,
-        &["--pid", "4294967295", "--switch", SWITCH],
-        "there is no such process",
-    );
+    refused(2, &["--pid", "4294967295", "--switch", SWITCH], "there is no such process");
     refused(
         1,
         &["--pid", &pid, "--switch", "exit 3;"],
@@ -478,11 +398,7 @@ fn what_cannot_be_written_is_told_before_anything_is_recorded() {
     ] {
         let replay = ["--replay"];
         let replay = replay.iter().filter(|_| option[0] == "--machine");
-        let refused = quell(&option)
-            .args(replay)
-            .args(["--", "touch"])
-            .arg(&made)
-            .assert();
+        let refused = quell(&option).args(replay).args(["--", "touch"]).arg(&made).assert();
         refused.code(2).stderr(contains(option[1]));
         assert!(!made.exists(), "{option:?}");
     }
@@ -504,17 +420,10 @@ fn a_recording_for_which_the_room_runs_out_says_where_its_begin_is() {
         return;
     }
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    for said in [
-        "cannot be written",
-        "the command still runs",
-        "record --import",
-    ] {
+    for said in ["cannot be written", "the command still runs", "record --import"] {
         assert!(errors.contains(said), "{said} is missing: {errors}");
     }
-    Command::new(quell)
-        .args(["record", "--json", "--import", name])
-        .assert()
-        .success();
+    Command::new(quell).args(["record", "--json", "--import", name]).assert().success();
 }
 
 #[test]
@@ -532,9 +441,7 @@ fn the_command_is_given_its_arguments_and_limits_as_they_are() {
 fn without_rights_json_is_json_too() {
     use std::os::unix::{fs::MetadataExt, process::CommandExt};
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_quell"));
-    command
-        .args(["record", "--json", "--", "true"])
-        .current_dir("/");
+    command.args(["record", "--json", "--", "true"]).current_dir("/");
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         // 65534 is the user `nobody`.
         command.uid(65534).gid(65534);
@@ -557,9 +464,7 @@ impl ChurningProcess {
         // The process has two threads: one discards, the other runs.
         let program = "import mmap,threading\nm=mmap.mmap(-1,1<<20)\nthreading.Thread(target=lambda:[None for _ in iter(int,1)],daemon=True).start()\n\
                        while True:\n  m[0]=1\n  m.madvise(mmap.MADV_DONTNEED)\n";
-        let child = std::process::Command::new("python3")
-            .args(["-c", program])
-            .spawn();
+        let child = std::process::Command::new("python3").args(["-c", program]).spawn();
         // Without Python there are fewer shootdowns.
         ChurningProcess(child.ok())
     }
@@ -587,20 +492,15 @@ fn each_second_is_a_line_of_json_and_ends_when_it_was_asked_to() {
     }
     assert!(output.status.success(), "{errors}");
     let shown = String::from_utf8(output.stdout).unwrap();
-    let seconds: Vec<Value> = shown
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("a JSON object"))
-        .collect();
+    let seconds: Vec<Value> =
+        shown.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect();
     assert!(!seconds.is_empty(), "{shown}{errors}");
     for second in &seconds {
         for key in ["at", "recorded", "lost", "interrupts", "processes"] {
             assert!(second.get(key).is_some(), "{key} is missing in {second}");
         }
         let processes = second["processes"].as_array().unwrap();
-        let sent: u64 = processes
-            .iter()
-            .filter_map(|row| row["sent"].as_u64())
-            .sum();
+        let sent: u64 = processes.iter().filter_map(|row| row["sent"].as_u64()).sum();
         assert_eq!(second["interrupts"].as_u64(), Some(sent));
         // A process has one line, whatever the names of its threads.
         let pids: Vec<_> = processes.iter().map(|row| row["pid"].as_u64()).collect();
@@ -618,14 +518,8 @@ fn top_names_what_it_cannot_do() {
         command
     };
     top(&["-p", "4194304999"]).assert().code(2);
-    top(&["-p", "4194303", "--seconds", "1"])
-        .assert()
-        .code(2)
-        .stderr(contains("4194303"));
-    top(&["--seconds", "0"])
-        .assert()
-        .code(2)
-        .stderr(contains("above 0"));
+    top(&["-p", "4194303", "--seconds", "1"]).assert().code(2).stderr(contains("4194303"));
+    top(&["--seconds", "0"]).assert().code(2).stderr(contains("above 0"));
 }
 
 #[test]
@@ -637,10 +531,8 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
         let (file, begun) = (folder.path().join("recording"), folder.path().join("begun"));
         let _ = std::fs::remove_file(&begun);
         // The command ignores the signal in both cases, so only the recorder can end because of it.
-        let command = format!(
-            "trap '' HUP; echo $$ >'{}'; exec sleep 60 >/dev/null 2>&1",
-            begun.display()
-        );
+        let command =
+            format!("trap '' HUP; echo $$ >'{}'; exec sleep 60 >/dev/null 2>&1", begun.display());
         let script = format!(
             "{} exec '{}' record -o '{}' --seconds {seconds} -- sh -c \"$0\"",
             if ignores { "trap '' HUP;" } else { "" },
@@ -677,14 +569,10 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
         }
         assert!(output.status.success(), "{errors}");
         assert!(errors.contains("the command still runs"), "{errors}");
-        let length = errors
-            .split_once(" in ")
-            .and_then(|(_, rest)| rest.split_once(" s into"));
+        let length = errors.split_once(" in ").and_then(|(_, rest)| rest.split_once(" s into"));
         let length: f64 = length.unwrap().0.parse().unwrap();
         assert_eq!(length >= 3.0, ignores, "{errors}");
-        quell(&["--import", file.to_str().unwrap()])
-            .assert()
-            .success();
+        quell(&["--import", file.to_str().unwrap()]).assert().success();
     }
 }
 
@@ -698,17 +586,9 @@ fn what_a_command_leaves_running_is_recorded_for_the_time_that_was_named() {
         let named = seconds.map(|seconds| ["--seconds", seconds]);
         let mut recorder = quell(&["-o", file.to_str().unwrap()]);
         recorder.args(named.iter().flatten());
-        let output = recorder
-            .args(["--", "sh", "-c", &command])
-            .output()
-            .unwrap();
+        let output = recorder.args(["--", "sh", "-c", &command]).output().unwrap();
         let pid = std::fs::read_to_string(&left).unwrap_or_default();
-        if let Some(pid) = pid
-            .trim()
-            .parse()
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-        {
+        if let Some(pid) = pid.trim().parse().ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -717,10 +597,6 @@ fn what_a_command_leaves_running_is_recorded_for_the_time_that_was_named() {
         }
         assert!(output.status.success(), "{errors}");
         assert_eq!(errors.contains(" in 2."), seconds.is_some(), "{errors}");
-        assert_eq!(
-            errors.contains("its children still run"),
-            seconds.is_none(),
-            "{errors}"
-        );
+        assert_eq!(errors.contains("its children still run"), seconds.is_none(), "{errors}");
     }
 }

@@ -2,10 +2,7 @@
 //!
 //! `scripts/record-programs` installs, records and tries them, and prints the tables of `docs/programs.md`. If a program
 //! isn't available, or the host can't record, the tests print `SKIPPED`, past the test harness, and pass.
-#![cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -85,10 +82,7 @@ fn interrupts_of_each_program_are_attributed_and_its_first_advice_is_the_known_o
         }
         let known = of(&known, &program["name"]).unwrap();
         if known["advice"]["kind"] != program["advice"]["kind"] {
-            wrong.push(format!(
-                "{}: {} was {}",
-                program["name"], program["said"], known["said"]
-            ));
+            wrong.push(format!("{}: {} was {}", program["name"], program["said"], known["said"]));
         }
     }
     // Nine of ten recordings agree, so one of twelve programs may not.
@@ -104,10 +98,7 @@ fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let what = "a program that calls membarrier";
     if !Path::new("/sys/kernel/tracing/events/csd/csd_queue_cpu").exists() {
-        return skipped(
-            what,
-            "this kernel does not say which functions its interrupts call",
-        );
+        return skipped(what, "this kernel does not say which functions its interrupts call");
     }
     let program = root().join("profiler/record/programs/barriers.py");
     let folder = tempfile::tempdir().unwrap();

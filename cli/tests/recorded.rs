@@ -81,15 +81,8 @@ fn a_workload_asks_as_often_as_the_recording_did_with_each_call() {
         quell(&record).assert().success();
         assert!(recorded > 0, "{call}");
         for policy in ["baseline", "all-S3"] {
-            let run = document(&[
-                "run",
-                text(&workload),
-                "--policy",
-                policy,
-                "--seeds",
-                "1",
-                "--json",
-            ]);
+            let run =
+                document(&["run", text(&workload), "--policy", policy, "--seeds", "1", "--json"]);
             assert_eq!(run["violations"], 0);
             let made = run["engine"]["shootdowns"].as_u64().unwrap();
             assert!(
@@ -106,28 +99,12 @@ fn the_whole_recording_runs_under_the_adversary_and_in_a_sweep_too() {
     let recording = folder.path().join("recording.txt");
     let workload = folder.path().join("recorded.toml");
     std::fs::write(&recording, PERF).unwrap();
-    let recorded = [
-        "record",
-        "--import",
-        text(&recording),
-        "--workload",
-        text(&workload),
-    ];
-    quell(&recorded)
-        .assert()
-        .success()
-        .stdout(contains("Wrote the workload to"));
+    let recorded = ["record", "--import", text(&recording), "--workload", text(&workload)];
+    quell(&recorded).assert().success().stdout(contains("Wrote the workload to"));
     let results = folder.path().join("results.jsonl");
     let sweep = ["sweep", text(&workload), "--results", text(&results)];
     quell(&sweep).assert().success();
-    let explore = [
-        "explore",
-        text(&workload),
-        "--param",
-        "rounds=1",
-        "--schedules",
-        "5",
-    ];
+    let explore = ["explore", text(&workload), "--param", "rounds=1", "--schedules", "5"];
     quell(&explore).assert().success();
 }
 
@@ -164,11 +141,7 @@ fn a_replay_sends_the_recorded_interrupts_and_fewer_for_larger_calls() {
     assert!(least("interrupts") > 0.8 && least("time") > 0.3, "{merged}");
     // One thread discards one page 16 times, so batches of reclaim and lazy unmap can't save anything.
     for mechanism in ["S0", "S3"] {
-        assert_eq!(
-            change(&found, &mechanism.into())["matters"],
-            false,
-            "{found}"
-        );
+        assert_eq!(change(&found, &mechanism.into())["matters"], false, "{found}");
     }
 }
 
@@ -192,10 +165,7 @@ fn a_replay_follows_what_interrupts_cost_in_the_recording() {
     let saved = |replay| change(replay, &16.into())["time"].clone();
     let width = |range: serde_json::Value| range[1].as_f64().unwrap() - range[0].as_f64().unwrap();
     // The recording is of a virtual machine. The machine file is of real hardware, where an interrupt is cheap.
-    assert!(
-        saved(&told)[0].as_f64() > saved(&untold)[1].as_f64(),
-        "{told} {untold}"
-    );
+    assert!(saved(&told)[0].as_f64() > saved(&untold)[1].as_f64(), "{told} {untold}");
     assert!(width(saved(&told)) > 0.0 && width(saved(&untold)) > 0.0);
 }
 
@@ -213,9 +183,10 @@ fn what_a_replay_finds_is_said_in_words() {
         .stdout(contains("next limit"));
     // Without system calls there is nothing to replay.
     std::fs::write(&recording, calls_of(&[])).unwrap();
-    quell(&args).assert().success().stdout(contains(
-        "Nothing is predicted: the recording has no madvise",
-    ));
+    quell(&args)
+        .assert()
+        .success()
+        .stdout(contains("Nothing is predicted: the recording has no madvise"));
     quell(&["record", "--import", text(&recording), "--machine", "milan"])
         .assert()
         .code(2)
@@ -228,13 +199,7 @@ fn a_recording_without_calls_is_refused_with_the_way_out() {
     let recording = folder.path().join("recording.txt");
     let workload = folder.path().join("recorded.toml");
     std::fs::write(&recording, calls_of(&[])).unwrap();
-    let args = [
-        "record",
-        "--import",
-        text(&recording),
-        "--workload",
-        text(&workload),
-    ];
+    let args = ["record", "--import", text(&recording), "--workload", text(&workload)];
     quell(&args)
         .assert()
         .code(1)
@@ -285,12 +250,7 @@ fn sample() -> impl Strategy<Value = Item> {
 
 /// Returns a frame of the kernel's stack.
 fn frame(symbol: &str) -> Frame {
-    Frame {
-        address: 0,
-        kernel: true,
-        symbol: Some(symbol.into()),
-        module: None,
-    }
+    Frame { address: 0, kernel: true, symbol: Some(symbol.into()), module: None }
 }
 
 /// Returns a recording in which the kernel flushes in this function, and each flush interrupts one CPU. Each process
@@ -329,30 +289,18 @@ fn flushes(within: &str, processes: u32, count: u64) -> Calls {
 fn what_the_kernel_flushes_in_a_thread_is_done_again_in_each_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recorded.toml");
-    for (within, said, pages) in [
-        ("wp_page_copy", "fork = ", 1),
-        ("try_to_free_mem_cgroup_pages", "page_out = ", 32),
-    ] {
+    for (within, said, pages) in
+        [("wp_page_copy", "fork = ", 1), ("try_to_free_mem_cgroup_pages", "page_out = ", 32)]
+    {
         for processes in [1, 3] {
             let count = 640;
-            let written = flushes(within, processes, count)
-                .busiest(None)
-                .unwrap()
-                .workload();
+            let written = flushes(within, processes, count).busiest(None).unwrap().workload();
             let all = u64::from(processes) * count;
             assert_eq!((written.asked, written.interrupts), (all, Some(all)));
             assert!(written.text.contains(said), "{}", written.text);
             std::fs::write(&path, &written.text).unwrap();
             let run = |policy| {
-                let args = [
-                    "run",
-                    text(&path),
-                    "--policy",
-                    policy,
-                    "--seeds",
-                    "1",
-                    "--json",
-                ];
+                let args = ["run", text(&path), "--policy", policy, "--seeds", "1", "--json"];
                 document(&args)
             };
             let run_as_linux = run("baseline");
@@ -413,20 +361,9 @@ fn advice_alone_is_what_the_whole_report_advises() {
     // The output has the answer, the table before and after each change, and no other table.
     let first = &whole["advice"][0];
     let (_, table) = shown.split_once("before and after each change").unwrap();
-    let row = table
-        .lines()
-        .find(|line| line.contains(first["kind"].as_str().unwrap()));
-    assert!(
-        row.is_some_and(|row| row.contains(&first["interrupts"].to_string())),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("In code") && !shown.contains("Cost for each program"),
-        "{shown}"
-    );
+    let row = table.lines().find(|line| line.contains(first["kind"].as_str().unwrap()));
+    assert!(row.is_some_and(|row| row.contains(&first["interrupts"].to_string())), "{shown}");
+    assert!(shown.contains("In code") && !shown.contains("Cost for each program"), "{shown}");
     quell(&["advise"]).assert().code(2).stderr(contains("FILE"));
-    quell(&["advise", "/nonexistent"])
-        .assert()
-        .failure()
-        .stderr(contains("/nonexistent"));
+    quell(&["advise", "/nonexistent"]).assert().failure().stderr(contains("/nonexistent"));
 }

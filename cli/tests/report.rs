@@ -64,10 +64,8 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
     let Some(browser) = Browser::find("the report") else {
         return;
     };
-    let (output, report) = drawn(
-        &browser,
-        &["reproduce", "--only", "dontneed", "--json", "--report"],
-    );
+    let (output, report) =
+        drawn(&browser, &["reproduce", "--only", "dontneed", "--json", "--report"]);
     assert!(output.status.success(), "{output:?}");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected: Vec<Vec<String>> = json["rows"]
@@ -94,15 +92,8 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
     for width in [390, 768, 1280] {
         let found = browser.ask(&report, width, MEASURE);
         assert_eq!(found["room"], width, "{found}");
-        assert_eq!(
-            found["wide"].as_array().unwrap().len(),
-            0,
-            "at {width}: {found}"
-        );
-        assert!(
-            found["scroll"].as_u64() <= Some(u64::from(width)),
-            "at {width}: {found}"
-        );
+        assert_eq!(found["wide"].as_array().unwrap().len(), 0, "at {width}: {found}");
+        assert!(found["scroll"].as_u64() <= Some(u64::from(width)), "at {width}: {found}");
         assert!(found["drawings"].as_u64() > Some(3), "{found}");
         assert_eq!(found["over"], serde_json::json!([]), "at {width}");
         let rows: Vec<Vec<String>> = serde_json::from_value(found["rows"].clone()).unwrap();
@@ -142,10 +133,7 @@ fn the_page_on_zeroing_fits_its_window() {
     for width in [390, 768, 1280] {
         let found = browser.ask(&page, width, MEASURE);
         assert_eq!(found["wide"], serde_json::json!([]), "at {width}");
-        assert!(
-            found["scroll"].as_u64() <= Some(u64::from(width)),
-            "{found}"
-        );
+        assert!(found["scroll"].as_u64() <= Some(u64::from(width)), "{found}");
         assert_eq!(found["drawings"], 1, "{found}");
         assert_eq!(found["over"], serde_json::json!([]), "at {width}");
     }

@@ -61,10 +61,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     let whole = search(at, &["--results", "whole.jsonl"]);
     let printed = said(&whole);
     assert_eq!(whole.status.code(), Some(1), "{}", errors(&whole));
-    assert!(
-        printed.contains("VIOLATED") && printed.contains("; 1 violation"),
-        "{printed}"
-    );
+    assert!(printed.contains("VIOLATED") && printed.contains("; 1 violation"), "{printed}");
     let file = fs::read_to_string(at.join("whole.jsonl")).expect("results");
 
     for part in ["1/3", "2/3", "3/3"] {
@@ -73,15 +70,10 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
         assert!(errors(&searched).is_empty(), "{}", errors(&searched));
     }
     let merge = |parts: &[&str], more: &[&str]| quell(at, &[&["merge"], parts, more].concat());
-    let two = merge(
-        &["part-2.jsonl", "part-1.jsonl"],
-        &["--results", "two.jsonl"],
-    );
+    let two = merge(&["part-2.jsonl", "part-1.jsonl"], &["--results", "two.jsonl"]);
     assert!(String::from_utf8_lossy(&two.stdout).contains(" missing"));
-    let merged = merge(
-        &["part-3.jsonl", "two.jsonl", "part-1.jsonl"],
-        &["--results", "merged.jsonl"],
-    );
+    let merged =
+        merge(&["part-3.jsonl", "two.jsonl", "part-1.jsonl"], &["--results", "merged.jsonl"]);
     assert_eq!(merged.status.code(), Some(1));
     assert_eq!(said(&merged), printed);
     assert!(fs::read_to_string(at.join("merged.jsonl")).expect("results") == file);
@@ -103,18 +95,12 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     search(at, &["--seed", "2", "--results", "other.jsonl"]);
     let other = merge(&["whole.jsonl", "other.jsonl"], &["--results", "x.jsonl"]);
     assert_refused(&other, "other.jsonl is from a search with other cases");
-    let plot = merge(
-        &["whole.jsonl"],
-        &["--results", "x.jsonl", "--csv", "x.csv"],
-    );
+    let plot = merge(&["whole.jsonl"], &["--results", "x.jsonl", "--csv", "x.csv"]);
     assert_refused(&plot, "--csv: only for parts of a sweep");
     let grid = ["sweep", "munmap", "--param", "iterations=1", "--seeds", "1"];
     let sweep = quell(at, &[&grid[..], &["--results", "sweep.jsonl"]].concat());
     assert!(sweep.status.success(), "{}", errors(&sweep));
-    for mixed in [
-        ["whole.jsonl", "sweep.jsonl"],
-        ["sweep.jsonl", "whole.jsonl"],
-    ] {
+    for mixed in [["whole.jsonl", "sweep.jsonl"], ["sweep.jsonl", "whole.jsonl"]] {
         let mixed = merge(&mixed, &["--results", "x.jsonl"]);
         assert_refused(&mixed, "no results of a s");
     }
@@ -142,10 +128,7 @@ fn a_search_goes_on_where_it_was_interrupted() {
     fs::write(at.join("cut.jsonl"), cut).expect("a file");
     let again = search(at, &["--results", "cut.jsonl"]);
     let told = errors(&again);
-    assert!(
-        told.contains("skipping 10 cases that are already in cut.jsonl"),
-        "{told}"
-    );
+    assert!(told.contains("skipping 10 cases that are already in cut.jsonl"), "{told}");
     assert_eq!(said(&again), said(&whole));
     assert!(fs::read_to_string(at.join("cut.jsonl")).expect("results") == file);
 
@@ -169,16 +152,8 @@ fn results_take_the_place_of_files_alone() {
     use std::os::unix::fs::symlink;
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    let search = [
-        "explore",
-        "unmap-access",
-        "--machine",
-        "x86",
-        "--policy",
-        "all",
-        "--schedules",
-        "100",
-    ];
+    let search =
+        ["explore", "unmap-access", "--machine", "x86", "--policy", "all", "--schedules", "100"];
     let search = |results| quell(at, &[&search[..], &["--results", results]].concat());
     symlink("/dev/null", at.join("device")).expect("a link");
     symlink("kept.jsonl", at.join("link")).expect("a link");
@@ -191,10 +166,7 @@ fn results_take_the_place_of_files_alone() {
         assert!(is_link("link") && is_link("device") && !is_link("kept.jsonl"));
     }
     assert_eq!(
-        fs::read(at.join("kept.jsonl"))
-            .expect("results")
-            .split(|&byte| byte == b'\n')
-            .count(),
+        fs::read(at.join("kept.jsonl")).expect("results").split(|&byte| byte == b'\n').count(),
         3
     );
     assert_refused(
@@ -206,27 +178,15 @@ fn results_take_the_place_of_files_alone() {
     let merge = |from: Stdio| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
         let command =
-            command
-                .current_dir(at)
-                .args(["merge", "/dev/stdin", "--results", "merged.jsonl"]);
+            command.current_dir(at).args(["merge", "/dev/stdin", "--results", "merged.jsonl"]);
         command.stdin(from).output().expect("quell starts")
     };
     let mut cat = Command::new("cat");
-    let mut cat = cat
-        .arg(at.join("kept.jsonl"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("cat starts");
+    let mut cat =
+        cat.arg(at.join("kept.jsonl")).stdout(Stdio::piped()).spawn().expect("cat starts");
     let piped = merge(cat.stdout.take().expect("a pipe").into());
-    assert!(
-        piped.status.success() && cat.wait().is_ok(),
-        "{}",
-        errors(&piped)
-    );
-    assert_eq!(
-        fs::read(at.join("merged.jsonl")).ok(),
-        fs::read(at.join("kept.jsonl")).ok()
-    );
+    assert!(piped.status.success() && cat.wait().is_ok(), "{}", errors(&piped));
+    assert_eq!(fs::read(at.join("merged.jsonl")).ok(), fs::read(at.join("kept.jsonl")).ok());
     let zeros = fs::File::open("/dev/zero").expect("zeros");
     assert_refused(&merge(zeros.into()), "more than 64 megabytes");
 }
@@ -292,9 +252,6 @@ fn a_second_interrupt_ends_a_search_at_once_with_the_code_of_one() {
     }
     let output = search.wait_with_output().unwrap();
     // Either of the two may be delivered second.
-    assert!(
-        [130, 143].map(Some).contains(&output.status.code()),
-        "{output:?}"
-    );
+    assert!([130, 143].map(Some).contains(&output.status.code()), "{output:?}");
     assert!(!errors(&output).contains("interrupted"), "{output:?}");
 }

@@ -54,56 +54,24 @@ fn good(output: Output) -> String {
 fn parts_that_are_merged_are_the_file_of_one_machine() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
-    let said = good(sweep(
-        at,
-        &[
-            "--results",
-            "whole.jsonl",
-            "--csv",
-            "whole.csv",
-            "--plot",
-            "whole.svg",
-        ],
-    ));
+    let said =
+        good(sweep(at, &["--results", "whole.jsonl", "--csv", "whole.csv", "--plot", "whole.svg"]));
     assert!(said.contains("breaches of the contract: 0"), "{said}");
     let whole = fs::read(at.join("whole.jsonl")).expect("results");
-    assert_eq!(
-        whole.iter().filter(|&&byte| byte == b'\n').count(),
-        1 + RUNS
-    );
+    assert_eq!(whole.iter().filter(|&&byte| byte == b'\n').count(), 1 + RUNS);
     let csv = fs::read_to_string(at.join("whole.csv")).expect("CSV");
     assert_eq!(csv.lines().count(), 1 + RUNS);
-    assert!(
-        fs::read_to_string(at.join("whole.svg"))
-            .expect("a plot")
-            .contains("<svg")
-    );
+    assert!(fs::read_to_string(at.join("whole.svg")).expect("a plot").contains("<svg"));
 
     for part in ["1/3", "2/3", "3/3"] {
         let name = format!("part-{}.jsonl", &part[..1]);
         good(sweep(at, &["--shard", part, "--results", &name]));
     }
-    let two = quell(
-        at,
-        &[
-            "merge",
-            "part-2.jsonl",
-            "part-1.jsonl",
-            "--results",
-            "two.jsonl",
-        ],
-    );
+    let two = quell(at, &["merge", "part-2.jsonl", "part-1.jsonl", "--results", "two.jsonl"]);
     assert_eq!(two.status.code(), Some(1), "a third of it is missing");
     good(quell(
         at,
-        &[
-            "merge",
-            "part-3.jsonl",
-            "two.jsonl",
-            "part-1.jsonl",
-            "--results",
-            "merged.jsonl",
-        ],
+        &["merge", "part-3.jsonl", "two.jsonl", "part-1.jsonl", "--results", "merged.jsonl"],
     ));
     assert!(fs::read(at.join("merged.jsonl")).expect("results") == whole);
 
@@ -113,22 +81,9 @@ fn parts_that_are_merged_are_the_file_of_one_machine() {
     let first = rest.lines().next().expect("a line");
     let other = first.replace("\"violations\":0", "\"violations\":1");
     fs::write(at.join("other.jsonl"), format!("{head}\n{other}\n")).expect("a file");
-    let refused = quell(
-        at,
-        &[
-            "merge",
-            "whole.jsonl",
-            "other.jsonl",
-            "--results",
-            "x.jsonl",
-        ],
-    );
+    let refused = quell(at, &["merge", "whole.jsonl", "other.jsonl", "--results", "x.jsonl"]);
     assert!(!refused.status.success());
-    assert!(
-        errors(&refused).contains("the result of run 0 differs"),
-        "{}",
-        errors(&refused)
-    );
+    assert!(errors(&refused).contains("the result of run 0 differs"), "{}", errors(&refused));
 }
 
 #[cfg(unix)]
@@ -176,22 +131,11 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
 
     let other = sweep(at, &["--results", "cut.jsonl", "--param", "stride=2"]);
     assert_eq!(other.status.code(), Some(2));
-    assert!(
-        errors(&other).contains("a sweep with other runs"),
-        "{}",
-        errors(&other)
-    );
+    assert!(errors(&other).contains("a sweep with other runs"), "{}", errors(&other));
     fs::write(at.join("text.jsonl"), "some\ntext\n").expect("a file");
     let other = sweep(at, &["--results", "text.jsonl"]);
-    assert!(
-        errors(&other).contains("text.jsonl:1: no results of a sweep"),
-        "{}",
-        errors(&other)
-    );
-    assert_eq!(
-        fs::read_to_string(at.join("text.jsonl")).expect("it"),
-        "some\ntext\n"
-    );
+    assert!(errors(&other).contains("text.jsonl:1: no results of a sweep"), "{}", errors(&other));
+    assert_eq!(fs::read_to_string(at.join("text.jsonl")).expect("it"), "some\ntext\n");
 }
 
 /// A command built without the Parquet writer must explain how to get it.
@@ -199,10 +143,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
 #[test]
 fn a_command_without_parquet_says_how_to_get_it_before_it_runs_anything() {
     let folder = tempfile::tempdir().expect("a folder");
-    let refused = sweep(
-        folder.path(),
-        &["--results", "x.jsonl", "--parquet", "x.parquet"],
-    );
+    let refused = sweep(folder.path(), &["--results", "x.jsonl", "--parquet", "x.parquet"]);
     assert_eq!(refused.status.code(), Some(2));
     let said = errors(&refused);
     assert!(said.contains("--features parquet"), "{said}");
@@ -234,11 +175,7 @@ fn parquet_has_what_csv_has_with_types() {
     let file = fs::File::open(at.join("x.parquet")).expect("Parquet");
     let file = SerializedFileReader::new(file).expect("Parquet");
     let fields = file.metadata().file_metadata().schema_descr();
-    let found: Vec<_> = fields
-        .columns()
-        .iter()
-        .map(|c| c.name().to_owned())
-        .collect();
+    let found: Vec<_> = fields.columns().iter().map(|c| c.name().to_owned()).collect();
     assert_eq!(found, names);
     let mut rows = 0;
     for row in file.get_row_iter(None).expect("rows") {
@@ -265,17 +202,7 @@ fn parquet_has_what_csv_has_with_types() {
     assert_eq!((rows, lines.count()), (2 * RUNS, 0));
     let again = at.join("y.parquet");
     let place = again.to_str().expect("a path");
-    good(quell(
-        at,
-        &[
-            "merge",
-            "x.jsonl",
-            "--results",
-            "y.jsonl",
-            "--parquet",
-            place,
-        ],
-    ));
+    good(quell(at, &["merge", "x.jsonl", "--results", "y.jsonl", "--parquet", place]));
     let [first, again] = ["x.parquet", "y.parquet"].map(|name| fs::read(at.join(name)));
     assert!(first.expect("it") == again.expect("it"));
 }
@@ -292,9 +219,7 @@ mod queues {
 
     /// Returns the text after these words, which only one line may contain.
     fn behind<'t>(text: &'t str, words: &str) -> &'t str {
-        let mut found = text
-            .lines()
-            .filter_map(|line| Some(line.split_once(words)?.1));
+        let mut found = text.lines().filter_map(|line| Some(line.split_once(words)?.1));
         let one = found.next().expect("the words");
         assert_eq!(found.next(), None);
         one
@@ -305,10 +230,7 @@ mod queues {
         let mut path = command.parent().expect("a folder").as_os_str().to_owned();
         path.push(":/usr/bin:/bin");
         let mut shell = Command::new("bash");
-        shell
-            .args(["-euc", script])
-            .current_dir(folder)
-            .env("PATH", path);
+        shell.args(["-euc", script]).current_dir(folder).env("PATH", path);
         for (name, value) in variables {
             shell.env(name, value.to_string());
         }
@@ -321,10 +243,7 @@ mod queues {
         assert_eq!(parts.len(), 5);
         let parts = parts.iter().map(String::as_str);
         let merge: Vec<_> = ["merge"].into_iter().chain(parts).collect();
-        good(quell(
-            folder,
-            &[&merge[..], &["--results", "all.jsonl"]].concat(),
-        ));
+        good(quell(folder, &[&merge[..], &["--results", "all.jsonl"]].concat()));
         fs::read(folder.join("all.jsonl")).expect("results")
     }
 
@@ -336,12 +255,7 @@ mod queues {
 
         let script = example(&format!("{example_of}.sbatch"));
         assert_eq!(behind(&script, "--array="), "1-5");
-        let of = |id, count| {
-            [
-                ("SLURM_ARRAY_TASK_ID", id),
-                ("SLURM_ARRAY_TASK_COUNT", count),
-            ]
-        };
+        let of = |id, count| [("SLURM_ARRAY_TASK_ID", id), ("SLURM_ARRAY_TASK_COUNT", count)];
         part(one, &script, &of(1, 1));
         for id in 1..=5 {
             part(slurm, &script, &of(id, 5));
@@ -352,9 +266,7 @@ mod queues {
         let job = example(&format!("{example_of}.yaml"));
         assert_eq!(behind(&job, "  completions: "), "5");
         let block = job.split_once("- |\n").expect("a script").1;
-        let block = block
-            .lines()
-            .take_while(|line| line.starts_with("              "));
+        let block = block.lines().take_while(|line| line.starts_with("              "));
         let script = block.collect::<Vec<_>>().join("\n");
         for index in 0..5 {
             part(kubernetes, &script, &[("JOB_COMPLETION_INDEX", index)]);

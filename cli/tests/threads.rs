@@ -51,28 +51,17 @@ fn limited(line: &str, of: Resource, most: u64) -> (Option<i32>, String, String)
     if getuid().is_root() {
         command.uid(NOBODY_ELSE);
     }
-    let limit = Rlimit {
-        current: Some(most),
-        maximum: Some(most),
-    };
+    let limit = Rlimit { current: Some(most), maximum: Some(most) };
     // SAFETY: one system call, which allocates nothing.
     unsafe { command.pre_exec(move || Ok(setrlimit(of, limit)?)) };
     let child = command.spawn().expect("quell starts");
     let began = Instant::now();
     let output = child.wait_with_output().expect("quell ends");
-    assert!(
-        began.elapsed() < Duration::from_secs(300),
-        "{arguments:?}: it stood still"
-    );
+    assert!(began.elapsed() < Duration::from_secs(300), "{arguments:?}: it stood still");
     let left = folder.path().read_dir().expect("the folder");
-    let left: Vec<_> = left
-        .map(|entry| entry.expect("a file").file_name())
-        .collect();
+    let left: Vec<_> = left.map(|entry| entry.expect("a file").file_name()).collect();
     // A sweep keeps its results, however few, so that it can continue.
-    let left = left
-        .iter()
-        .filter(|name| *name != "quell-sweep.jsonl")
-        .count();
+    let left = left.iter().filter(|name| *name != "quell-sweep.jsonl").count();
     assert_eq!(left, 0, "{arguments:?} left something behind");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (shown, said) = (text(&output.stdout), text(&output.stderr));
@@ -92,15 +81,10 @@ fn no_command_panics_or_hangs_where_no_thread_can_be_made() {
             let refused = said.contains("no more threads") || (shown + &said).contains(failed);
             // Some commands start no thread. With two or three threads, other commands have all that they need.
             let whole = threads > 1
-                || ["record", "try", "measure clear"]
-                    .iter()
-                    .any(|of| arguments.starts_with(of));
+                || ["record", "try", "measure clear"].iter().any(|of| arguments.starts_with(of));
             let fine = whole && !said.contains("error") && matches!(code, Some(0 | 1));
             let told = code == Some(1) && refused && !said.contains("panicked");
-            assert!(
-                fine || told,
-                "{arguments:?} with {threads}: {code:?}\n{said}"
-            );
+            assert!(fine || told, "{arguments:?} with {threads}: {code:?}\n{said}");
         }
     }
 }

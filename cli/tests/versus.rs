@@ -55,9 +55,7 @@ fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
             .unwrap_or_else(|| panic!("no row {variant} in {first}"))
     };
     let count = |variant: &str, side: &str, key: &str| {
-        row(variant)[side][key]
-            .as_f64()
-            .unwrap_or_else(|| panic!("no {key} of {side} in {first}"))
+        row(variant)[side][key].as_f64().unwrap_or_else(|| panic!("no {key} of {side} in {first}"))
     };
     // The other CPU runs the process, so each discarded page interrupts it and makes it invalidate.
     for side in ["linux", "quell"] {
@@ -67,10 +65,7 @@ fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
         assert!((0.98..1.02).contains(&remote), "{side}: {remote}");
         // A sleeping CPU isn't interrupted.
         assert!(count("others asleep", side, "interrupts") < 0.2, "{side}");
-        assert!(
-            count("others busy", side, "instructions") > 1_000.0,
-            "{side}"
-        );
+        assert!(count("others busy", side, "instructions") > 1_000.0, "{side}");
     }
     // Instructions are counted, so a run repeats itself.
     assert_eq!(compare(&arguments), first);
@@ -104,10 +99,9 @@ fn a_workload_file_and_a_recording_run_on_both_sides() {
     assert_eq!(rows.len(), 2, "{result}");
     // In the first file an operation is a page, and one call discards sixteen. In the second an operation is a call,
     // and some calls interrupt no CPU.
-    for (row, name, interrupts) in [
-        (&rows[0], "mine", 0.06..0.07),
-        (&rows[1], "recorded", 0.8..0.95),
-    ] {
+    for (row, name, interrupts) in
+        [(&rows[0], "mine", 0.06..0.07), (&rows[1], "recorded", 0.8..0.95)]
+    {
         assert_eq!(row["workload"], name);
         for side in ["linux", "quell"] {
             let count = row[side]["interrupts"].as_f64().expect("a count");
@@ -123,10 +117,7 @@ fn a_mistake_is_named_before_anything_is_built_or_booted() {
     let output = quell(&["--workload", "dontned"]);
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        errors.contains("dontned") && errors.contains("dontneed"),
-        "{errors}"
-    );
+    assert!(errors.contains("dontned") && errors.contains("dontneed"), "{errors}");
 
     let output = Command::new(env!("CARGO_BIN_EXE_quell"))
         .args(["versus", "linux", "--kernel", env!("CARGO_BIN_EXE_quell")])
@@ -165,22 +156,8 @@ fn linux_on_quell_interrupts_less_each_time() {
     };
     let run = || {
         let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-            .args([
-                "versus",
-                "linux",
-                "--kernel",
-                &stock,
-                "--on-quell",
-                &on_quell,
-            ])
-            .args([
-                "--quick",
-                "--workload",
-                "dontneed,swap",
-                "--cpus",
-                "2",
-                "--json",
-            ])
+            .args(["versus", "linux", "--kernel", &stock, "--on-quell", &on_quell])
+            .args(["--quick", "--workload", "dontneed,swap", "--cpus", "2", "--json"])
             .output()
             .expect("quell starts");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -191,9 +168,7 @@ fn linux_on_quell_interrupts_less_each_time() {
     let report: Value = serde_json::from_slice(&first).expect("a JSON document");
     let count = |workload: &str, variant: &str, side: &str| {
         let rows = report["rows"].as_array().expect("rows");
-        let row = rows
-            .iter()
-            .find(|row| row["workload"] == workload && row["variant"] == variant);
+        let row = rows.iter().find(|row| row["workload"] == workload && row["variant"] == variant);
         row.and_then(|row| row[side]["interrupts"].as_f64())
             .unwrap_or_else(|| panic!("no {workload} ({variant}) of {side} in {report}"))
     };
@@ -206,8 +181,5 @@ fn linux_on_quell_interrupts_less_each_time() {
     // QEMU delivers the timers of idle CPUs from its own thread. If the host gives that thread no time, a run may
     // differ.
     let second = run();
-    assert!(
-        second == first || [first, second].contains(&run()),
-        "three runs differ"
-    );
+    assert!(second == first || [first, second].contains(&run()), "three runs differ");
 }

@@ -30,10 +30,7 @@ fn files() -> Vec<PathBuf> {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path
-                .extension()
-                .is_some_and(|extension| extension == "toml")
-            {
+            } else if path.extension().is_some_and(|extension| extension == "toml") {
                 let text = fs::read_to_string(&path).expect("a file of text");
                 // The folder of published tables also contains tables and machines.
                 if text.contains("\n[[threads]]") {
@@ -71,9 +68,7 @@ fn small(path: &Path, cpus: usize) -> Workload {
             small = accepted.unwrap_or(small);
         }
     }
-    small
-        .fitted(cpus)
-        .unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+    small.fitted(cpus).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
 #[test]
@@ -102,10 +97,7 @@ fn every_file_runs_under_the_clock() {
         let outcome = outcome.unwrap_or_else(|| panic!("no machine for it: {lacking:?}"));
         let outcome = outcome.unwrap_or_else(|error| panic!("{workload:?}: {error}"));
         assert_eq!(outcome.breaches, [] as [String; 0], "{workload:?}");
-        assert!(
-            outcome.window_nanoseconds > 0.0,
-            "{workload:?}: nothing was measured"
-        );
+        assert!(outcome.window_nanoseconds > 0.0, "{workload:?}: nothing was measured");
     }
 }
 
@@ -132,12 +124,7 @@ fn every_file_runs_under_the_adversary() {
             policy: Policy::ALL,
             mistake: None,
         };
-        let exploration = Exploration {
-            case,
-            budget: Budget::Schedules(20),
-            seed: 1,
-            depth: 1,
-        };
+        let exploration = Exploration { case, budget: Budget::Schedules(20), seed: 1, depth: 1 };
         let report = explore(&mut Session::new(case), &exploration, |_, _| true);
         if let Some(failure) = report.failure {
             panic!("{workload:?}: {}", failure.violation);
@@ -150,13 +137,8 @@ fn every_file_runs_under_the_adversary() {
 fn every_file_runs_on_threads() {
     for path in files() {
         let workload = small(&path, 2);
-        let performance = OnThreads {
-            workload,
-            cpus: 2,
-            policy: Policy::ALL,
-            seed: 1,
-            without: None,
-        };
+        let performance =
+            OnThreads { workload, cpus: 2, policy: Policy::ALL, seed: 1, without: None };
         let report = performance.run();
         let report = report.unwrap_or_else(|error| panic!("{workload:?}: {error}"));
         assert_eq!(report.violation, None, "{workload:?}");
@@ -179,27 +161,15 @@ fn a_window_that_nobody_can_close_is_told_with_its_line_in_each_world() {
     workload.set("iterations=1").expect("one of its parameters");
     let expected = format!("line {line}: bystand: no other CPU can close the window");
     let machine = built_in("haswell-server").expect("a built-in machine");
-    let trial = Trial {
-        machine: &machine,
-        workload,
-        policy: Policy::ALL,
-        cpus: 2,
-        seed: 1,
-        trace: 0,
-    };
+    let trial =
+        Trial { machine: &machine, workload, policy: Policy::ALL, cpus: 2, seed: 1, trace: 0 };
     let clock = trial.run().expect_err("it does not end").to_string();
     assert!(clock.contains(&expected), "{clock}");
     let schedules = Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{why}"));
     let adversary = rehearse(&schedules, workload.name()).err();
     let adversary = adversary.expect("it does not end");
     assert!(adversary.contains(&expected), "{adversary}");
-    let threads = OnThreads {
-        workload,
-        cpus: 2,
-        policy: Policy::ALL,
-        seed: 1,
-        without: None,
-    };
+    let threads = OnThreads { workload, cpus: 2, policy: Policy::ALL, seed: 1, without: None };
     let threads = threads.run().expect_err("it does not end").to_string();
     assert!(threads.contains(&expected), "{threads}");
 }

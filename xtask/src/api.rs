@@ -64,10 +64,7 @@ fn interface(name: &str) -> Result<String, String> {
         if line.starts_with("impl") {
             let implemented = line.split_once(" for ").map(|(_, of)| of);
             of = implemented.and_then(|of| Some(format!(" {}", of.split(['<', ' ']).next()?)));
-            if !IMPLIED
-                .iter()
-                .any(|name| line.contains(&format!("::{name} for ")))
-            {
+            if !IMPLIED.iter().any(|name| line.contains(&format!("::{name} for "))) {
                 kept.insert(line);
             }
         } else if !of.as_ref().is_some_and(|of| is_item_of(&line, of)) {
@@ -84,11 +81,5 @@ fn is_item_of(line: &str, of: &str) -> bool {
 }
 
 /// Traits that we omit, because they follow from other traits or from the fields.
-const IMPLIED: [&str; 6] = [
-    "Freeze",
-    "Unpin",
-    "UnsafeUnpin",
-    "RefUnwindSafe",
-    "UnwindSafe",
-    "StructuralPartialEq",
-];
+const IMPLIED: [&str; 6] =
+    ["Freeze", "Unpin", "UnsafeUnpin", "RefUnwindSafe", "UnwindSafe", "StructuralPartialEq"];

@@ -23,28 +23,17 @@ const REPEATED: usize = 40;
 /// If there is no such step.
 pub fn chosen(words: &[&str]) -> Result<Vec<&'static Step>, String> {
     let without_emulators = words.contains(&"--without-emulators");
-    let names: Vec<_> = words
-        .iter()
-        .filter(|word| **word != "--without-emulators")
-        .collect();
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| STEPS.iter().all(|step| step.name != ***name))
-    {
+    let names: Vec<_> = words.iter().filter(|word| **word != "--without-emulators").collect();
+    if let Some(unknown) = names.iter().find(|name| STEPS.iter().all(|step| step.name != ***name)) {
         let all: Vec<_> = STEPS.iter().map(|step| step.name).collect();
         return Err(format!("no step `{unknown}`; there are {}", all.join(", ")));
     }
     let fits = |step: &&Step| names.is_empty() || names.iter().any(|name| **name == step.name);
-    let (left, chosen) = STEPS
-        .iter()
-        .filter(fits)
-        .partition(|step| step.boots && without_emulators);
+    let (left, chosen) =
+        STEPS.iter().filter(fits).partition(|step| step.boots && without_emulators);
     let left: Vec<&Step> = left;
     for step in left {
-        println!(
-            "{:14} SKIPPED because of --without-emulators: {}",
-            step.name, step.shows
-        );
+        println!("{:14} SKIPPED because of --without-emulators: {}", step.name, step.shows);
     }
     Ok(chosen)
 }
@@ -78,10 +67,7 @@ pub fn run(steps: &[&'static Step]) -> ExitCode {
 /// Runs a step and prints its result. Returns whether it passed or was skipped.
 fn passes(step: &Step) -> bool {
     let began = Instant::now();
-    let log = root()
-        .join("target/ci")
-        .join(step.name)
-        .with_extension("log");
+    let log = root().join("target/ci").join(step.name).with_extension("log");
     let result = execute(step, &log);
     let seconds = began.elapsed().as_secs();
     let text = fs::read_to_string(&log).unwrap_or_default();

@@ -10,10 +10,7 @@ use crate::{cargo, run as command};
 /// # Errors
 /// If clippy reports something or doesn't start.
 pub fn run() -> Result<(), String> {
-    for targets in [
-        &["--all-targets"][..],
-        &["--lib", "--bins", "--profile", "test"],
-    ] {
+    for targets in [&["--all-targets"][..], &["--lib", "--bins", "--profile", "test"]] {
         let mut clippy = cargo();
         clippy.args(["clippy", "--workspace", "--features"]);
         clippy.arg("quell-threads/loom,quell-workloads/conformance");

@@ -41,8 +41,7 @@ pub fn asked(words: &[String]) -> Result<Request, String> {
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
         fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-            text.parse()
-                .map_err(|_| format!("`{text}` is not a number"))
+            text.parse().map_err(|_| format!("`{text}` is not a number"))
         }
         match &**word {
             "--only" => asked.only.push(number(value()?)?),
@@ -87,11 +86,7 @@ impl fmt::Display for MutateError {
 
 fn told(number: u32, mutant: &Mutant) -> String {
     let Mutant { name, line } = mutant;
-    let nth = if name.nth > 1 {
-        format!(", number {}", name.nth)
-    } else {
-        String::new()
-    };
+    let nth = if name.nth > 1 { format!(", number {}", name.nth) } else { String::new() };
     format!(
         "{number}: {}:{line}, {}, `{}`: {}{nth}",
         name.file, name.function, name.text, name.change
@@ -103,16 +98,9 @@ fn chosen(asked: &Request, mutants: &[Mutant], untyped: &BTreeMap<u32, String>) 
     let fits = |(number, mutant): &(u32, &Mutant)| {
         !untyped.contains_key(number)
             && (asked.only.is_empty() || asked.only.contains(number))
-            && asked
-                .file
-                .as_ref()
-                .is_none_or(|file| mutant.name.file.contains(file))
+            && asked.file.as_ref().is_none_or(|file| mutant.name.file.contains(file))
     };
-    let mut numbers: Vec<u32> = (1..)
-        .zip(mutants)
-        .filter(fits)
-        .map(|(number, _)| number)
-        .collect();
+    let mut numbers: Vec<u32> = (1..).zip(mutants).filter(fits).map(|(number, _)| number).collect();
     if let Some(most) = asked.sample {
         // We draw by name, not by number, because each new line of the engine changes the numbers. So a seed draws the
         // same mutants as long as they exist.
@@ -174,9 +162,8 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
     if asked.sample.is_some() {
         numbers.retain(|number| !kept.contains_key(number));
     }
-    let jobs = asked
-        .jobs
-        .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let jobs =
+        asked.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
     let effort = Effort {
         few: 12,
         more: 40,
@@ -206,10 +193,7 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
     wrong.extend(became.iter().filter_map(|(number, verdict)| {
         let entry = kept.get(number).copied();
         let untrue = untrue(verdict, entry, asked.thorough)?;
-        Some(format!(
-            "{untrue}: {}",
-            told(*number, &mutants[*number as usize - 1])
-        ))
+        Some(format!("{untrue}: {}", told(*number, &mutants[*number as usize - 1])))
     }));
     if !asked.json {
         let count = |fits: &dyn Fn(&Verdict) -> bool| became.values().filter(|it| fits(it)).count();
@@ -235,9 +219,5 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
             untyped.len(),
         );
     }
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(MutateError::Untrue(wrong))
-    }
+    if wrong.is_empty() { Ok(()) } else { Err(MutateError::Untrue(wrong)) }
 }

@@ -39,14 +39,7 @@ pub struct Step {
 }
 
 const fn step(name: &'static str, lane: StepGroup, command: Words, shows: &'static str) -> Step {
-    Step {
-        name,
-        shows,
-        lane,
-        command,
-        environment: &[],
-        boots: false,
-    }
+    Step { name, shows, lane, command, environment: &[], boots: false }
 }
 
 impl Step {

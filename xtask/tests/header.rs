@@ -32,9 +32,9 @@ fn of_c(file: &str) -> String {
 fn generated() -> String {
     let config = cbindgen::Config::from_file(of_c("cbindgen.toml")).expect("a configuration");
     let builder = cbindgen::Builder::new().with_config(config);
-    let builder = FILES.iter().fold(builder, |builder, file| {
-        builder.with_src(of_c(&format!("src/{file}.rs")))
-    });
+    let builder = FILES
+        .iter()
+        .fold(builder, |builder, file| builder.with_src(of_c(&format!("src/{file}.rs"))));
     let mut header = Vec::new();
     builder.generate().expect("sources").write(&mut header);
     let header = String::from_utf8(header).expect("text");
@@ -43,21 +43,13 @@ fn generated() -> String {
     let header = ["@MAJOR@", "@MINOR@", "@PATCH@"]
         .iter()
         .zip(version)
-        .fold(header, |header, (name, number)| {
-            header.replace(name, number)
-        });
-    let (preamble, declarations) = header.split_at(
-        header
-            .find(END_OF_PREAMBLE)
-            .expect("the last macro of cbindgen.toml"),
-    );
+        .fold(header, |header, (name, number)| header.replace(name, number));
+    let (preamble, declarations) =
+        header.split_at(header.find(END_OF_PREAMBLE).expect("the last macro of cbindgen.toml"));
     let (declarations, end) =
         declarations.split_at(declarations.rfind("#ifdef __cplusplus").expect("the end"));
     let inline = std::fs::read_to_string(of_c("src/inline.h")).expect("the inline functions");
-    format!(
-        "{preamble}{}{inline}\n{end}",
-        in_types_of_the_header(declarations)
-    )
+    format!("{preamble}{}{inline}\n{end}", in_types_of_the_header(declarations))
 }
 
 /// The end of cbindgen.toml's preamble.
@@ -92,11 +84,7 @@ fn without_safety(header: &str) -> String {
     let mut text = String::new();
     let mut lines = header.lines().map(str::trim_end).peekable();
     while let Some(line) = lines.next() {
-        if line == "///"
-            && lines
-                .peek()
-                .is_some_and(|next| next.starts_with("/// # Safety"))
-        {
+        if line == "///" && lines.peek().is_some_and(|next| next.starts_with("/// # Safety")) {
             while lines.next_if(|line| line.starts_with("///")).is_some() {}
             continue;
         }
@@ -110,21 +98,13 @@ fn without_safety(header: &str) -> String {
 #[test]
 fn the_header_is_what_the_sources_say() {
     let path = of_c("include/quell.h");
-    let (now, then) = (
-        generated(),
-        std::fs::read_to_string(&path).unwrap_or_default(),
-    );
+    let (now, then) = (generated(), std::fs::read_to_string(&path).unwrap_or_default());
     if std::env::var_os("QUELL_WRITE_HEADER").is_some() {
         std::fs::write(&path, now).expect("the header can be written");
         return;
     }
     let same = |(now, then): (&str, &str)| now == then;
-    let line = now
-        .lines()
-        .zip(then.lines())
-        .take_while(|&pair| same(pair))
-        .count()
-        + 1;
+    let line = now.lines().zip(then.lines()).take_while(|&pair| same(pair)).count() + 1;
     assert!(
         now == then,
         "quell.h is stale from line {line}: QUELL_WRITE_HEADER=1 cargo test --package xtask --test header writes it"

@@ -89,11 +89,7 @@ impl Versus {
             let of = |value: &serde_json::Value| count(value.as_f64().expect("a number"));
             let [least, most] = [0, 1].map(|end| of(&side["spread"]["interrupts"][end]));
             let median = of(&side["interrupts"]);
-            if least == most {
-                median
-            } else {
-                format!("{median} ({least}..{most})")
-            }
+            if least == most { median } else { format!("{median} ({least}..{most})") }
         };
         let rows = results["rows"].as_array().expect("rows").iter().map(|row| {
             let (linux, other) = (&row["linux"], &row[&self.side]);
@@ -108,13 +104,7 @@ impl Versus {
                 variant => format!("{name}, {variant}"),
             };
             let (stock, changed) = (cell(linux), cell(other));
-            vec![
-                name,
-                stock,
-                changed,
-                ratio("interrupts"),
-                ratio("instructions"),
-            ]
+            vec![name, stock, changed, ratio("interrupts"), ratio("instructions")]
         });
         let columns = [
             "workload",
@@ -123,10 +113,7 @@ impl Versus {
             "ratio:",
             "instructions, ratio:",
         ];
-        Table {
-            columns: columns.map(String::from).to_vec(),
-            rows: rows.collect(),
-        }
+        Table { columns: columns.map(String::from).to_vec(), rows: rows.collect() }
     }
 }
 
@@ -139,11 +126,7 @@ impl Counts {
             kept.iter().filter(of_kind).count()
         };
         let counts: Vec<_> = self.kinds.iter().map(|[kind, _]| count(kind)).collect();
-        assert_eq!(
-            counts.iter().sum::<usize>(),
-            kept.len(),
-            "a kind is missing"
-        );
+        assert_eq!(counts.iter().sum::<usize>(), kept.len(), "a kind is missing");
         let rows = self.kinds.iter().zip(counts);
         Table {
             columns: self.columns.clone(),
@@ -184,11 +167,7 @@ impl File {
             ([], made) => (SIMULATED, made),
             _ => panic!("{}: a table that is measured and simulated", self.document),
         };
-        assert!(
-            !made.is_empty(),
-            "{}: a table without a date",
-            self.document
-        );
+        assert!(!made.is_empty(), "{}: a table without a date", self.document);
         let made = made.iter().map(|made| {
             let Measurement { date, commit, host } = made;
             format!("{date} at commit {commit} ({host})")
@@ -205,26 +184,17 @@ impl File {
 fn with_table(document: &str, table: &[String]) -> Option<String> {
     let lines: Vec<&str> = document.lines().collect();
     let begin = lines.iter().position(|&line| line == table[0])?;
-    let rows = lines[begin..]
-        .iter()
-        .take_while(|line| line.starts_with('|'));
+    let rows = lines[begin..].iter().take_while(|line| line.starts_with('|'));
     let mut end = begin + rows.count();
     if lines
         .get(end + 1)
         .is_some_and(|line| line.starts_with(MEASURED) || line.starts_with(SIMULATED))
     {
-        end += 2 + lines[end + 1..]
-            .iter()
-            .take_while(|line| !line.ends_with(".*"))
-            .count();
+        end += 2 + lines[end + 1..].iter().take_while(|line| !line.ends_with(".*")).count();
     }
     let table = table.iter().map(String::as_str);
-    let new: Vec<&str> = lines[..begin]
-        .iter()
-        .copied()
-        .chain(table)
-        .chain(lines[end..].iter().copied())
-        .collect();
+    let new: Vec<&str> =
+        lines[..begin].iter().copied().chain(table).chain(lines[end..].iter().copied()).collect();
     Some(new.join("\n") + "\n")
 }
 
@@ -238,10 +208,8 @@ fn documents_have_the_tables_of_their_files() {
         let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
         let document = read(&file.document);
         if let Some(command) = &file.command {
-            let words: Vec<&str> = document
-                .split_whitespace()
-                .filter(|&word| word != "\\")
-                .collect();
+            let words: Vec<&str> =
+                document.split_whitespace().filter(|&word| word != "\\").collect();
             let command: Vec<&str> = command.split_whitespace().collect();
             assert!(
                 words

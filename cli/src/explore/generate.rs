@@ -50,10 +50,7 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
     let (mut corpus, programs) = opened.unzip();
     let began = Instant::now();
     let enough = Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES).max(0.0) * 60.0);
-    anyhow::ensure!(
-        Heap::new().is_some(),
-        "out of memory: raise the limit (`ulimit -v`)"
-    );
+    anyhow::ensure!(Heap::new().is_some(), "out of memory: raise the limit (`ulimit -v`)");
     let mut campaign = Campaign::new(args.seed, jobs, programs.unwrap_or_default(), sought);
     end_on_signals(&campaign.stop)?;
     let seeks = args.mutants;
@@ -74,10 +71,8 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
         if seeks {
             said += &format!(", {} mutants alive", campaign.alive.len());
         }
-        *far.lock().unwrap_or_else(PoisonError::into_inner) = ProgressLine {
-            share: share(campaign).min(1.0),
-            said,
-        };
+        *far.lock().unwrap_or_else(PoisonError::into_inner) =
+            ProgressLine { share: share(campaign).min(1.0), said };
     };
     let look = || far.lock().unwrap_or_else(PoisonError::into_inner).clone();
     progress::show("searching", look, || -> anyhow::Result<()> {
@@ -205,11 +200,7 @@ fn print_people(campaign: &Campaign, seeks: bool, elapsed: Duration) {
     for find in &campaign.finds {
         let (_, lines) = shrink::replay_lines(&find.recorded);
         say!("\n{}\n", find.violation);
-        write(&timeline::columns(
-            &lines,
-            find.recorded.program.cpus(),
-            LINES,
-        ));
+        write(&timeline::columns(&lines, find.recorded.program.cpus(), LINES));
         say!("\n{}", find.recorded.to_toml());
         say!("quell explore --replay '{}'", find.recorded.to_line());
     }
@@ -241,10 +232,8 @@ fn curve(campaign: &Campaign) {
     let step = points.len().div_ceil(POINTS).max(1);
     say!("schedules    alive");
     let last = points.len().saturating_sub(1);
-    let shown = points
-        .iter()
-        .enumerate()
-        .filter(|(number, _)| number % step == 0 || *number == last);
+    let shown =
+        points.iter().enumerate().filter(|(number, _)| number % step == 0 || *number == last);
     for (_, (schedules, alive)) in shown {
         let width = 50 * alive / all.max(1);
         say!("{schedules:>9} {alive:>8} {}", "█".repeat(width));

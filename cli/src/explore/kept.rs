@@ -71,19 +71,12 @@ impl Head {
         let named: String = all
             .iter()
             .map(|case| {
-                format!(
-                    "{} {} {}\n",
-                    case.scenario.name,
-                    case.kind.name,
-                    PolicyText(case.policy)
-                )
+                format!("{} {} {}\n", case.scenario.name, case.kind.name, PolicyText(case.policy))
             })
             .collect();
         Ok(Head {
             search: choice.names.to_vec(),
-            files: files
-                .map(|name| machines::read(Path::new(name)))
-                .collect::<Result<_, _>>()?,
+            files: files.map(|name| machines::read(Path::new(name))).collect::<Result<_, _>>()?,
             cases: all.len(),
             digest: format!("{:016x}", digest(&named)),
             effort,

@@ -44,15 +44,11 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     quell_model::output::end_without_memory();
     // Checked before the work, which may take long.
     let trace = args.trace.as_deref();
-    let trace = trace
-        .map(|path| Destination::open("--trace", Some(path), ""))
-        .transpose()?;
+    let trace = trace.map(|path| Destination::open("--trace", Some(path), "")).transpose()?;
     if let Some(code) = &args.replay {
         return run_replay(&args, code, trace.as_ref());
     }
-    let jobs = args
-        .jobs
-        .or_else(|| std::thread::available_parallelism().ok());
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok());
     let jobs = jobs.map_or(1, NonZeroUsize::get);
     if args.mutants
         && mutants(&args)?.iter().any(|mistake| mistake.is_of_source())
@@ -111,9 +107,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     });
     let kept = head.transpose()?;
     let mine: Vec<_> = match args.shard {
-        Some(shard) => shard
-            .of(all.iter().copied().enumerate().collect())
-            .collect(),
+        Some(shard) => shard.of(all.iter().copied().enumerate().collect()).collect(),
         None => all.iter().copied().enumerate().collect(),
     };
     if let (Some(shard), true) = (args.shard, mine.is_empty()) {
@@ -128,12 +122,9 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     let cases: Vec<_> = mine.into_iter().map(|(_, case)| case).collect();
     let results = work::explore_all(&args, &cases, effort, jobs, &stop, |_, _| {})?;
     let outcome = output::results(&args, &results, began.elapsed());
-    if let (Some(place), Some(first)) = (
-        &trace,
-        results
-            .iter()
-            .find(|result| result.report.failure.is_some()),
-    ) && let Some(failure) = &first.report.failure
+    if let (Some(place), Some(first)) =
+        (&trace, results.iter().find(|result| result.report.failure.is_some()))
+        && let Some(failure) = &first.report.failure
     {
         let (_, lines) = replay(first.case, failure.deviations.clone());
         output::write_trace(place, &lines, &failure.violation.to_string())?;
@@ -166,21 +157,14 @@ fn search_and_keep(
 ) -> anyhow::Result<ExitCode> {
     let known = file.results.known();
     if known > 0 {
-        note!(
-            "skipping {known} cases that are already in {}",
-            place.shown()
-        );
+        note!("skipping {known} cases that are already in {}", place.shown());
     }
     cases.retain(|(index, _)| !file.results.has(*index));
     let (places, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
     let keeper = ResultsWriter::new(&mut file);
     if !cases.is_empty() {
         work::explore_all(args, &cases, effort, jobs, stop, |index, searched| {
-            keeper.keep(&kept::FoundRow::of(
-                places[index],
-                &searched.case,
-                &searched.report,
-            ));
+            keeper.keep(&kept::FoundRow::of(places[index], &searched.case, &searched.report));
         })?;
     }
     keeper.finish()?;
@@ -208,10 +192,7 @@ fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
 
 /// Returns whether one of these mistakes is in the source, which requires the copy with the mutants.
 fn makes_source(mistakes: impl IntoIterator<Item = Option<Mistake>>) -> bool {
-    mistakes
-        .into_iter()
-        .flatten()
-        .any(|mistake| mistake.is_of_source())
+    mistakes.into_iter().flatten().any(|mistake| mistake.is_of_source())
 }
 
 fn run_replay(
@@ -249,11 +230,7 @@ fn run_replay(
     }
     if let Some(place) = trace {
         let title = violation.as_ref().map(ToString::to_string);
-        output::write_trace(
-            place,
-            &lines,
-            title.as_deref().unwrap_or(case.scenario.name),
-        )?;
+        output::write_trace(place, &lines, title.as_deref().unwrap_or(case.scenario.name))?;
     }
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }

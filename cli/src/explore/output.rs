@@ -24,9 +24,7 @@ const LINES: usize = 60;
 pub fn list(as_json: bool) {
     let machines = |scenario: &Scenario| -> Vec<&str> {
         let all = MachineKind::ALL.iter();
-        all.filter(|kind| scenario.runs_on(kind))
-            .map(|kind| kind.name)
-            .collect()
+        all.filter(|kind| scenario.runs_on(kind)).map(|kind| kind.name).collect()
     };
     if as_json {
         let scenarios: Vec<_> = Scenario::ALL
@@ -37,10 +35,8 @@ pub fn list(as_json: bool) {
                         "machines": machines(s) })
             })
             .collect();
-        let kinds: Vec<_> = MachineKind::ALL
-            .iter()
-            .map(|k| json!({ "name": k.name, "about": k.about }))
-            .collect();
+        let kinds: Vec<_> =
+            MachineKind::ALL.iter().map(|k| json!({ "name": k.name, "about": k.about })).collect();
         let policies = POLICIES.map(|policy| PolicyText(policy).to_string());
         let mutants: Vec<_> = Mistake::all()
             .map(|m| json!({ "name": m.name(), "mistake": m.account(), "bug": m.bugs() }))
@@ -53,10 +49,7 @@ pub fn list(as_json: bool) {
     say!("{}\n", tables::scenarios());
     say!("{}\n", tables::machines());
     let policies = POLICIES.map(|policy| PolicyText(policy).to_string());
-    paragraph(format_args!(
-        "policies that a search uses by default: {}\n",
-        policies.join(", ")
-    ));
+    paragraph(format_args!("policies that a search uses by default: {}\n", policies.join(", ")));
     say!("{}", tables::mistakes());
 }
 
@@ -102,10 +95,7 @@ impl From<Outcome> for ExitCode {
 pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) -> Outcome {
     let schedules: u64 = results.iter().map(|r| r.report.schedules).sum();
     let rate = schedules as f64 / elapsed.as_secs_f64();
-    let found: Vec<_> = results
-        .iter()
-        .map(|r| cases::row(&r.case, &r.report))
-        .collect();
+    let found: Vec<_> = results.iter().map(|r| cases::row(&r.case, &r.report)).collect();
     let outcome = Outcome::of(&found, args.exhaustive);
     if args.json {
         let scenarios: Vec<_> = results
@@ -146,10 +136,7 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
         }
         say!("{}", tables::fired(&all));
     }
-    let violations = results
-        .iter()
-        .filter(|r| r.report.failure.is_some())
-        .count();
+    let violations = results.iter().filter(|r| r.report.failure.is_some()).count();
     say!(
         "{} of {} in {:.1} s, {rate:.0} per second; {}",
         several(schedules, "schedule"),
@@ -178,9 +165,8 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
         );
     }
     // We print the first failure in full, which is enough to begin with. The others only have their replay codes.
-    let mut failures = results
-        .iter()
-        .filter_map(|r| r.report.failure.as_ref().map(|failure| (&r.case, failure)));
+    let mut failures =
+        results.iter().filter_map(|r| r.report.failure.as_ref().map(|failure| (&r.case, failure)));
     if let Some((case, failure)) = failures.next() {
         let (_, lines) = replay(*case, failure.deviations.clone());
         say!(
@@ -221,11 +207,7 @@ pub fn rows(rows: &[Row], exhaustive_asked: bool) {
     );
     for row in rows {
         if let (Some(breach), Some(code)) = (&row.violation, &row.replay) {
-            say!(
-                "\n{}: {}\nquell explore --replay '{code}'",
-                breach.clause,
-                breach.account
-            );
+            say!("\n{}: {}\nquell explore --replay '{code}'", breach.clause, breach.account);
         }
     }
 }

@@ -20,10 +20,7 @@ const FINDINGS: &[(&str, &[&str])] = &[
         "More batches of a space are outstanding than its counter holds (C1, C3)",
         &["BatchesCountedWithoutEnd"],
     ),
-    (
-        "Broadcasts without tags flush nothing (C1)",
-        &["UntaggedUnflushed"],
-    ),
+    ("Broadcasts without tags flush nothing (C1)", &["UntaggedUnflushed"]),
     (
         "A flush is interrupted by another on the same CPU, between post and interrupt or while its outbox is in use",
         &["PostingPreempted", "OutboxOverwritten", "LoadedSpaceStale"],
@@ -80,10 +77,7 @@ fn curve(campaign: &Campaign) {
         at = at.min(campaign.spent.schedules);
         let dead = campaign.killed.iter().filter(|k| k.schedules <= at).count();
         let alive = all - dead;
-        say!(
-            "| {at} | {alive} | {} |",
-            "█".repeat(50 * alive / all.max(1))
-        );
+        say!("| {at} | {alive} | {} |", "█".repeat(50 * alive / all.max(1)));
         if at == campaign.spent.schedules {
             break;
         }
@@ -111,13 +105,7 @@ fn mutants(campaign: &Campaign) {
     say!("\n## Every mutant\n");
     say!("| mutant | clause | machine | operations | programs | schedules |");
     say!("| --- | --- | --- | ---: | ---: | ---: |");
-    for KilledMutant {
-        mutant,
-        find,
-        programs,
-        schedules,
-    } in &campaign.killed
-    {
+    for KilledMutant { mutant, find, programs, schedules } in &campaign.killed {
         let name = mutant.name();
         match find {
             Some(find) => say!(
@@ -131,10 +119,7 @@ fn mutants(campaign: &Campaign) {
     }
     for mutant in &campaign.alive {
         let reaching = campaign.reaching(*mutant);
-        say!(
-            "| `{}` | **alive**; {reaching} kept programs reach it | | | | |",
-            mutant.name()
-        );
+        say!("| `{}` | **alive**; {reaching} kept programs reach it | | | | |", mutant.name());
     }
 }
 

@@ -62,10 +62,8 @@ pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
     for group in results.chunk_by(|a, b| a.name == b.name && a.machine == b.machine) {
         let sum: u64 = group.iter().map(|r| r.schedules).sum();
         let exhaustive = group.iter().all(|r| r.exhaustive);
-        let missed: Vec<_> = group
-            .iter()
-            .flat_map(|r| r.never_fired.iter().map(String::as_str))
-            .collect();
+        let missed: Vec<_> =
+            group.iter().flat_map(|r| r.never_fired.iter().map(String::as_str)).collect();
         let violated: Vec<_> = group
             .iter()
             .filter_map(|r| r.violation.as_ref())
@@ -116,11 +114,7 @@ pub fn fired(coverage: &Coverage) -> Table {
 /// Returns the scenario, machine and clause that killed a mutant, or `None` if it survived.
 pub fn killer(tested: &MutantResult) -> Option<(&'static str, &'static str, String)> {
     let kill = tested.killed.as_ref()?;
-    Some((
-        kill.scenario(),
-        kill.machine().unwrap_or_default(),
-        kill.broke(),
-    ))
+    Some((kill.scenario(), kill.machine().unwrap_or_default(), kill.broke()))
 }
 
 /// Returns a table of the fate of each mutant.

@@ -52,13 +52,7 @@ fn spread<T: Send>(
 ) -> Result<Vec<T>, ThreadPoolBuildError> {
     let threads = ThreadPoolBuilder::new().num_threads(jobs.min(count).max(1));
     // Threads take one number at a time, because a case may take a thousand times as long as its neighbour.
-    let all = || {
-        (0..count)
-            .into_par_iter()
-            .with_max_len(1)
-            .map(task)
-            .collect()
-    };
+    let all = || (0..count).into_par_iter().with_max_len(1).map(task).collect();
     Ok(threads.build()?.install(all))
 }
 
@@ -77,18 +71,12 @@ pub fn explore_all(
     stop: &AtomicBool,
     found: impl Fn(usize, &CaseResult) + Sync + Send,
 ) -> Result<Vec<CaseResult>, ThreadPoolBuildError> {
-    let cases: Vec<_> = cases
-        .iter()
-        .map(|&case| (case, CaseProgress::default()))
-        .collect();
+    let cases: Vec<_> = cases.iter().map(|&case| (case, CaseProgress::default())).collect();
     let (violations, fired) = (AtomicU64::new(0), AtomicU64::new(0));
     let began = Instant::now();
     let look = || {
         let share: f64 = cases.iter().map(|(_, spent)| spent.share()).sum();
-        let schedules = cases
-            .iter()
-            .map(|(_, spent)| spent.schedules.load(Relaxed))
-            .sum();
+        let schedules = cases.iter().map(|(_, spent)| spent.schedules.load(Relaxed)).sum();
         ProgressLine {
             share: share / cases.len() as f64,
             said: format!(
@@ -129,11 +117,7 @@ pub fn explore_all(
             cpu_time::spent_on(|| explore(&mut Session::new(*case), &exploration, go_on));
         spent.tell(report.schedules, 1.0);
         violations.fetch_add(u64::from(report.failure.is_some()), Relaxed);
-        let searched = CaseResult {
-            case: *case,
-            report,
-            spent: time,
-        };
+        let searched = CaseResult { case: *case, report, spent: time };
         // A case that `stop` cut short mustn't be kept as a result.
         if !stop.load(Relaxed) {
             found(index, &searched);
@@ -154,8 +138,7 @@ struct CaseProgress {
 impl CaseProgress {
     fn tell(&self, schedules: u64, share: f64) {
         self.schedules.store(schedules, Relaxed);
-        self.millionths
-            .store((share.clamp(0.0, 1.0) * 1e6) as u64, Relaxed);
+        self.millionths.store((share.clamp(0.0, 1.0) * 1e6) as u64, Relaxed);
     }
 
     fn share(&self) -> f64 {

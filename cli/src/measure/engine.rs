@@ -38,9 +38,7 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
         return run_guards(args);
     }
     let bar = ProgressBar::new(u64::from(args.rounds) * 2);
-    bar.set_style(ProgressStyle::with_template(
-        "{bar:30} round {pos} of {len}",
-    )?);
+    bar.set_style(ProgressStyle::with_template("{bar:30} round {pos} of {len}")?);
     let costs = quell_threads::cost::measure(args.rounds as usize, &mut |round| {
         bar.set_position(round as u64)
     });
@@ -87,11 +85,7 @@ fn print(costs: &Costs) {
                 ]);
             }
             say!("{rows}");
-            let verdict = if costs.is_in_order() {
-                "kept"
-            } else {
-                "MISSED"
-            };
+            let verdict = if costs.is_in_order() { "kept" } else { "MISSED" };
             say!("  asynchronous < concurrent < serial: {verdict}");
         }
         None => say!("\nNo shootdowns: this process may use only one core."),
@@ -117,9 +111,7 @@ pub fn cost_table(rows: &[Row]) -> Table {
         number("ns"),
     ]);
     for row in rows {
-        let limit = row
-            .limit_ns
-            .map_or(String::new(), |limit| format!("< {limit:.0}"));
+        let limit = row.limit_ns.map_or(String::new(), |limit| format!("< {limit:.0}"));
         let kept = row.limit_ns.map(|limit| row.cost.ns < limit);
         table.row([
             row.name.into(),
@@ -127,9 +119,7 @@ pub fn cost_table(rows: &[Row]) -> Table {
             format!("{:.0}", row.cost.cycles).into(),
             format!("{:.1} to {:.1}", row.quartiles.0, row.quartiles.1).into(),
             limit.into(),
-            kept.map_or("".into(), |kept| {
-                verdict(kept, if kept { "kept" } else { "MISSED" })
-            }),
+            kept.map_or("".into(), |kept| verdict(kept, if kept { "kept" } else { "MISSED" })),
             row.baseline_name.into(),
             format!("{:.1}", row.baseline.ns).into(),
         ] as [Cell; 8]);

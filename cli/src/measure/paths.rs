@@ -41,9 +41,8 @@ impl PathsArgs {
     /// If the measurement fails, or a file can't be written.
     pub fn run(&self) -> Result<ExitCode> {
         let place = self.kernel_file.as_deref();
-        let place = place
-            .map(|path| Destination::open("--kernel-file", Some(path), ""))
-            .transpose()?;
+        let place =
+            place.map(|path| Destination::open("--kernel-file", Some(path), "")).transpose()?;
         let profile = measure(self.seconds)?;
         if let Some(place) = place {
             place.write(&profile.text)?;

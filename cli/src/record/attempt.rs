@@ -162,11 +162,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         if over.load(Ordering::Relaxed) {
             break;
         }
-        let (before, after) = if first_changed {
-            (other, one)
-        } else {
-            (one, other)
-        };
+        let (before, after) = if first_changed { (other, one) } else { (one, other) };
         for (pairs, measure) in pairs.iter_mut().zip(&MEASURES) {
             // Two commands that need less than this one can't be told apart.
             if measure.key == "peak_bytes" && !before.shows_memory && !after.shows_memory {
@@ -195,10 +191,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     if !args.is_per_second()
         && let (Finding::More, Some(change)) = (wall.finding(), wall.change())
     {
-        paragraph(format_args!(
-            "It takes longer: wall time {}",
-            signed(change)
-        ));
+        paragraph(format_args!("It takes longer: wall time {}", signed(change)));
     }
     if args.is_per_second() {
         paragraph("Figures but memory are per second.");
@@ -415,13 +408,7 @@ impl TryArgs {
         if !advice.is_sure() {
             note!("the recording does not show that this helps");
         }
-        note!(
-            "{}: {} ({}; {})",
-            knob.allocator,
-            knob.set.join(" "),
-            knob.memory,
-            knob.source
-        );
+        note!("{}: {} ({}; {})", knob.allocator, knob.set.join(" "), knob.memory, knob.source);
         Ok(knob.set)
     }
 }
@@ -439,10 +426,7 @@ fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> Strin
         Finding::Same => format!("{shown} changes nothing"),
         Finding::NotLess => format!("{shown} does not help"),
         Finding::Unknown => {
-            format!(
-                "It is unknown whether {shown} helps. It saves at most {}",
-                saves(change)
-            )
+            format!("It is unknown whether {shown} helps. It saves at most {}", saves(change))
         }
     };
     format!("{known}: CPU time {} ({within})", signed(change))
@@ -450,12 +434,8 @@ fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> Strin
 
 /// Returns a table of each measure before and after.
 fn table(args: &TryArgs, pairs: &[PairedRuns]) -> Table {
-    let mut table = Table::new([
-        words("measure"),
-        number("without"),
-        number("with"),
-        number("difference"),
-    ]);
+    let mut table =
+        Table::new([words("measure"), number("without"), number("with"), number("difference")]);
     for (pairs, measure) in pairs.iter().zip(&MEASURES) {
         if measure.key == "wall_ns" && args.is_per_second() {
             continue;
@@ -475,12 +455,7 @@ fn table(args: &TryArgs, pairs: &[PairedRuns]) -> Table {
             true => "–".to_owned(),
             false => (measure.shown)(value),
         };
-        table.row([
-            args.named(measure).1.to_owned(),
-            shown(before),
-            shown(after),
-            difference,
-        ]);
+        table.row([args.named(measure).1.to_owned(), shown(before), shown(after), difference]);
     }
     table
 }

@@ -92,12 +92,7 @@ impl LiveArgs {
     pub fn record(&self, json: bool, folded: bool) -> anyhow::Result<Outcome> {
         let over = end_requested()?;
         // We open the file first, because a recording that can't be kept is useless.
-        let Output {
-            file,
-            path,
-            name,
-            made,
-        } = self.file()?;
+        let Output { file, path, name, made } = self.file()?;
         let options = Options {
             wanted: events::recorded(),
             overhead: self.overhead() / 100.0,
@@ -124,10 +119,8 @@ impl LiveArgs {
                 note!("cannot record: {refused}");
                 let (times, seconds) = self.counted(&over)?;
                 if json {
-                    let counted: serde_json::Map<_, _> = times
-                        .into_iter()
-                        .map(|(name, times)| (name, times.into()))
-                        .collect();
+                    let counted: serde_json::Map<_, _> =
+                        times.into_iter().map(|(name, times)| (name, times.into())).collect();
                     object(serde_json::json!({
                         "refused": refused.to_string(),
                         "seconds": seconds,
@@ -240,9 +233,7 @@ impl LiveArgs {
                 Some("standard output cannot be read again; name a file")
             } else if !made && !path.is_file() {
                 let why = machines::waits_for_others(path);
-                why.or(Some(
-                    "no regular file, so the recording could not be read again",
-                ))
+                why.or(Some("no regular file, so the recording could not be read again"))
             } else {
                 None
             };
@@ -262,12 +253,7 @@ impl LiveArgs {
                 )));
             }
             let path = path.clone();
-            return Ok(Output {
-                file,
-                path,
-                name,
-                made,
-            });
+            return Ok(Output { file, path, name, made });
         }
         let file = tempfile::tempfile().with_context(|| {
             format!(
@@ -275,16 +261,9 @@ impl LiveArgs {
                 std::env::temp_dir().display()
             )
         })?;
-        let path = PathBuf::from(format!(
-            "/proc/self/fd/{}",
-            std::os::fd::AsRawFd::as_raw_fd(&file)
-        ));
-        Ok(Output {
-            file,
-            path,
-            name: "the recording".to_owned(),
-            made: false,
-        })
+        let path =
+            PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)));
+        Ok(Output { file, path, name: "the recording".to_owned(), made: false })
     }
 
     /// Returns a progress bar, hidden if standard error isn't a terminal or is shared with the command.
@@ -348,10 +327,7 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
 /// Returns the exit code that a shell reports for this exit status.
 fn code(exit: ExitStatus) -> ExitCode {
     let signal = || exit.signal().map(|signal| 128 + signal);
-    let code = exit
-        .code()
-        .or_else(signal)
-        .and_then(|code| u8::try_from(code).ok());
+    let code = exit.code().or_else(signal).and_then(|code| u8::try_from(code).ok());
     code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
@@ -422,10 +398,7 @@ fn is_ignored(signal: i32) -> bool {
 pub fn seconds(word: &str) -> Result<Duration, String> {
     let wrong = "expected a number of seconds above 0, for example 2.5".to_owned();
     let seconds: f64 = word.parse().map_err(|_| wrong.clone())?;
-    Duration::try_from_secs_f64(seconds)
-        .ok()
-        .filter(|time| !time.is_zero())
-        .ok_or(wrong)
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or(wrong)
 }
 
 /// Parses a share in percent. With 100 there is no limit.

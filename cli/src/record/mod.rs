@@ -1,23 +1,14 @@
 //! `quell record`: measures the cost of TLB shootdowns for programs, on this host or from a recording of another.
 
 pub mod advise;
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod attempt;
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod live;
 mod read;
 mod replay;
 mod show;
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod top;
 
 use std::fs::File;
@@ -52,10 +43,7 @@ pub struct RecordArgs {
     /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "live")]
     import: Option<PathBuf>,
-    #[cfg(all(
-        target_os = "linux",
-        any(target_arch = "x86_64", target_arch = "aarch64")
-    ))]
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     #[command(flatten)]
     live: live::LiveArgs,
     #[command(flatten)]
@@ -108,17 +96,11 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         let (mut source, name) = open(path)?;
         return args.show.of(&mut *source, &name, args.show.places()?);
     }
-    #[cfg(all(
-        target_os = "linux",
-        any(target_arch = "x86_64", target_arch = "aarch64")
-    ))]
+    #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
     if args.live.any() {
         // We check this first, because a recording that can't be shown is useless.
         let places = args.show.places()?;
-        return match args
-            .live
-            .record(args.show.json, args.show.folded.is_some())?
-        {
+        return match args.live.record(args.show.json, args.show.folded.is_some())? {
             live::Outcome::Recorded(mut recording, name, failed) => {
                 let shown = args.show.of(&mut *recording, &name, places)?;
                 Ok(failed.unwrap_or(shown))
@@ -137,10 +119,7 @@ impl RecordArgs {
     fn refuse_equal(&self) -> anyhow::Result<()> {
         let files = [
             ("--import", self.import.as_ref()),
-            #[cfg(all(
-                target_os = "linux",
-                any(target_arch = "x86_64", target_arch = "aarch64")
-            ))]
+            #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
             ("--output", self.live.output.as_ref()),
             ("--html", self.show.html.as_ref()),
             ("--perfetto", self.show.perfetto.as_ref()),
@@ -187,10 +166,7 @@ fn note_unknown(program: Option<&str>, all: &Attribution) {
     let Some(wanted) = program else { return };
     let names = || all.programs.iter().map(|program| &*program.name);
     if names().all(|name| name != wanted) {
-        note!(
-            "--program {wanted}: the recording has no such program{}",
-            hint(wanted, names())
-        );
+        note!("--program {wanted}: the recording has no such program{}", hint(wanted, names()));
     }
 }
 
@@ -211,8 +187,7 @@ impl ShowArgs {
     fn places(&self) -> anyhow::Result<OutputPlaces> {
         let place = |option, path: &Option<PathBuf>| {
             let path = path.as_deref();
-            path.map(|path| Destination::open(option, Some(path), ""))
-                .transpose()
+            path.map(|path| Destination::open(option, Some(path), "")).transpose()
         };
         Ok(OutputPlaces {
             machine: self.replay.machine()?,
@@ -230,12 +205,7 @@ impl ShowArgs {
         &self,
         source: &mut dyn Source,
         name: &str,
-        OutputPlaces {
-            machine,
-            html,
-            trace,
-            workload,
-        }: OutputPlaces,
+        OutputPlaces { machine, html, trace, workload }: OutputPlaces,
     ) -> anyhow::Result<ExitCode> {
         let perfetto = match &self.perfetto {
             Some(path) => {

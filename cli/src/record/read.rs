@@ -54,9 +54,7 @@ fn is_endless(path: &Path) -> Option<&'static str> {
     if about.is_dir() {
         return None;
     }
-    let waits = path
-        .file_name()
-        .is_some_and(|name| WAIT.iter().any(|of| name == *of));
+    let waits = path.file_name().is_some_and(|name| WAIT.iter().any(|of| name == *of));
     match about.is_file() {
         true => (waits && about.len() == 0).then_some("a file that waits for more"),
         false => Some("a device or a pipe"),

@@ -17,11 +17,7 @@ const MOST_ADVICE: usize = 6;
 /// Prints the report.
 pub fn report(report: &Report) {
     answer(report);
-    let shown = report
-        .sites
-        .iter()
-        .filter(|site| site.interrupts > 0)
-        .count();
+    let shown = report.sites.iter().filter(|site| site.interrupts > 0).count();
     if shown > 0 {
         say!("\nCall sites");
         say!("{}", sites(report));
@@ -115,12 +111,7 @@ pub fn sites(report: &Report) -> Table {
         number("lost per target").spare(),
         number("refilled").spare(),
     ]);
-    for site in report
-        .sites
-        .iter()
-        .filter(|site| site.interrupts > 0)
-        .take(ROWS)
-    {
+    for site in report.sites.iter().filter(|site| site.interrupts > 0).take(ROWS) {
         let known = |range: Range, of: u64| match range.most > 0.0 {
             true => times(range.times(1.0 / of.max(1) as f64)),
             false => "–".into(),
@@ -185,11 +176,7 @@ pub fn others(report: &Report) -> Table {
         words("functions"),
     ]);
     for other in report.others.iter().take(ROWS) {
-        let functions = other
-            .functions
-            .iter()
-            .take(3)
-            .map(|(name, _)| name.as_str());
+        let functions = other.functions.iter().take(3).map(|(name, _)| name.as_str());
         table.row([
             other.cause.to_owned(),
             count(other.count),

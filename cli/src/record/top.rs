@@ -55,9 +55,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     };
     let absent = |pid: &u32| Some((*pid, no_process(*pid)?));
     if let Some((pid, why)) = args.pids.iter().find_map(absent) {
-        return Err(quell_model::usage::usage(format_args!(
-            "--pid {pid}: {why}"
-        )));
+        return Err(quell_model::usage::usage(format_args!("--pid {pid}: {why}")));
     }
     // An interrupt begins in one process and ends in another. So we record all processes, whichever are shown.
     let recorder = match Recorder::open(options, Scope::Everything) {
@@ -178,11 +176,7 @@ fn heading(second: &TopSecond) -> String {
 fn cells(row: &Row) -> [String; 8] {
     const SECOND_NS: f64 = 1e9;
     let cpu = row.cpu_ns.map(|ns| percent(ns as f64 / SECOND_NS));
-    let name = if row.program.is_empty() {
-        "(unknown)"
-    } else {
-        &row.program
-    };
+    let name = if row.program.is_empty() { "(unknown)" } else { &row.program };
     let thread = row.thread.as_ref();
     let thread = thread.map_or_else(String::new, |thread| format!(" ({thread})"));
     [
@@ -191,8 +185,7 @@ fn cells(row: &Row) -> [String; 8] {
         cpu.unwrap_or_else(|| "ended".into()),
         count(row.sent),
         count(row.taken),
-        row.waited_ns
-            .map_or_else(|| "–".into(), |ns| percent(ns / SECOND_NS)),
+        row.waited_ns.map_or_else(|| "–".into(), |ns| percent(ns / SECOND_NS)),
         percents(row.stolen.times(1.0 / SECOND_NS)),
         row.call.clone(),
     ]
@@ -214,10 +207,7 @@ mod tests {
             sent: 123_456,
             taken: 54_321,
             waited_ns: Some(1e7),
-            stolen: Range {
-                least: 1e6,
-                most: 2e7,
-            },
+            stolen: Range { least: 1e6, most: 2e7 },
             call: "madvise".into(),
         };
         let second = TopSecond {
@@ -232,10 +222,7 @@ mod tests {
             assert!(table.contains("a-program-1"), "{table}");
             assert!(table.lines().count() <= lines, "{table}");
             let more = first(&second, rows + 1).render(Some(width), false);
-            assert!(
-                rows == 60 || more.lines().count() > lines,
-                "{rows}:\n{table}"
-            );
+            assert!(rows == 60 || more.lines().count() > lines, "{rows}:\n{table}");
         }
     }
 }

@@ -10,10 +10,7 @@ use std::io::Write;
 use std::process::{Command, Output};
 
 fn quell(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(arguments)
-        .output()
-        .expect("quell starts")
+    Command::new(env!("CARGO_BIN_EXE_quell")).args(arguments).output().expect("quell starts")
 }
 
 /// Returns whether the architecture can be booted here; prints the reason if not.
@@ -32,10 +29,7 @@ fn can(what: &str, arguments: &[&str], required: &str) -> bool {
         return true;
     }
     let why = String::from_utf8_lossy(&check.stderr).into_owned();
-    assert!(
-        std::env::var_os(required).is_none(),
-        "{what} must boot here: {why}"
-    );
+    assert!(std::env::var_os(required).is_none(), "{what} must boot here: {why}");
     // Every run must show this, but the harness captures `eprintln!`.
     let line = format!("SKIPPED: booting {what}: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -50,9 +44,7 @@ fn boot(arch: &str, arguments: &[&str]) -> Vec<serde_json::Value> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{all:?} failed\n{text}\n{errors}");
-    text.lines()
-        .map(|line| serde_json::from_str(line).expect("an event"))
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
 }
 
 fn self_test(arch: &str) {
@@ -61,29 +53,15 @@ fn self_test(arch: &str) {
     }
     for cpus in ["1", "4", "20"] {
         let events = boot(arch, &["selftest", "--cpus", cpus]);
-        let of = |kind: &str| {
-            events
-                .iter()
-                .filter(|e| e["event"] == kind)
-                .collect::<Vec<_>>()
-        };
+        let of = |kind: &str| events.iter().filter(|e| e["event"] == kind).collect::<Vec<_>>();
         assert_eq!(of("cpus")[0]["started"].to_string(), cpus, "{arch}");
         let tests = of("test");
         assert!(tests.len() >= 11, "{arch} ran only {} tests", tests.len());
-        assert!(
-            tests.iter().all(|test| test["passed"] == true),
-            "{arch}: {tests:?}"
-        );
+        assert!(tests.iter().all(|test| test["passed"] == true), "{arch}: {tests:?}");
         // The counters belong to this run: a CPU interrupted another if there was another.
-        let taken: u64 = of("counters")
-            .iter()
-            .map(|c| c["shootdowns_taken"].as_u64().unwrap())
-            .sum();
-        assert_eq!(
-            taken > 0,
-            cpus != "1",
-            "{arch} on {cpus} CPUs took {taken} shootdowns"
-        );
+        let taken: u64 =
+            of("counters").iter().map(|c| c["shootdowns_taken"].as_u64().unwrap()).sum();
+        assert_eq!(taken > 0, cpus != "1", "{arch} on {cpus} CPUs took {taken} shootdowns");
     }
 }
 
@@ -121,27 +99,19 @@ fn what_qemu_lacks_passes_in_bochs() {
     for feature in ["pcid", "invpcid", "x2apic", "global_pages"] {
         assert!(present.contains(feature), "{feature} in {present}");
     }
-    let global = events
-        .iter()
-        .find(|e| e["name"] == "flushes_end_global_pages");
+    let global = events.iter().find(|e| e["name"] == "flushes_end_global_pages");
     let detail = global.expect("the test ran")["detail"].to_string();
     assert!(detail.contains("4 of 4 CPUs kept"), "{detail}");
 
     let events = boot("x86_64", &[&["conformance"], &bochs[..]].concat());
     assert_eq!(tests(&events), (29, 0), "{events:?}");
     // The run assigned tags and found them again.
-    assert!(
-        last(&events, "tags")["kept"].as_u64() > Some(0),
-        "{events:?}"
-    );
+    assert!(last(&events, "tags")["kept"].as_u64() > Some(0), "{events:?}");
 }
 
 fn tests(events: &[serde_json::Value]) -> (usize, usize) {
     let tests: Vec<_> = events.iter().filter(|e| e["event"] == "test").collect();
-    (
-        tests.len(),
-        tests.iter().filter(|test| test["passed"] != true).count(),
-    )
+    (tests.len(), tests.iter().filter(|test| test["passed"] != true).count())
 }
 
 /// Tests that the conformance suite passes, and that there were stale translations to find.
@@ -155,9 +125,7 @@ fn conformance(arch: &str) {
             let events = boot(arch, &["conformance", "--cpus", cpus, "--option", &policy]);
             assert_eq!(tests(&events), (29, 0), "{arch} on {cpus} CPUs, {policy}");
             let seen = format!("on {cpus} of {cpus} CPUs");
-            let kept = events
-                .iter()
-                .find(|e| e["name"] == "stale_translations_can_be_seen");
+            let kept = events.iter().find(|e| e["name"] == "stale_translations_can_be_seen");
             assert_eq!(kept.expect("a check")["detail"], seen, "{arch}");
         }
     }
@@ -191,26 +159,13 @@ fn batches_wait_once_on_aarch64() {
     let counts = |policy: &str| {
         let policy = format!("policy={policy}");
         let events = boot("aarch64", &["swap", "--option", &policy]);
-        let run = events
-            .iter()
-            .find(|e| e["event"] == "workload")
-            .expect("a result")
-            .clone();
-        (
-            run["broadcasts"].as_u64().unwrap(),
-            run["completions"].as_u64().unwrap(),
-        )
+        let run = events.iter().find(|e| e["event"] == "workload").expect("a result").clone();
+        (run["broadcasts"].as_u64().unwrap(), run["completions"].as_u64().unwrap())
     };
     let (broadcasts, completions) = counts("baseline");
-    assert!(
-        broadcasts > 0 && broadcasts == completions,
-        "{broadcasts} {completions}"
-    );
+    assert!(broadcasts > 0 && broadcasts == completions, "{broadcasts} {completions}");
     let (broadcasts, completions) = counts("S0");
-    assert!(
-        broadcasts >= 16 * completions && completions > 0,
-        "{broadcasts} {completions}"
-    );
+    assert!(broadcasts >= 16 * completions && completions > 0, "{broadcasts} {completions}");
 }
 
 /// A shootdown interrupt that no CPU serves must end in a report, not in a hang.
@@ -232,19 +187,12 @@ fn a_lost_interrupt_becomes_a_report() {
         ]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(!output.status.success(), "{arch} passed\n{text}");
-        let events: Vec<serde_json::Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("an event"))
-            .collect();
+        let events: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
         let of = |kind: &str| events.iter().filter(|e| e["event"] == kind).count();
         assert_eq!(of("watchdog"), 1, "{arch}\n{text}");
         assert_eq!(of("state"), 4, "{arch}: the state of each CPU\n{text}");
-        assert!(
-            events
-                .iter()
-                .any(|e| e["event"] == "exit" && e["code"] == 4),
-            "{arch}\n{text}"
-        );
+        assert!(events.iter().any(|e| e["event"] == "exit" && e["code"] == 4), "{arch}\n{text}");
     }
 }
 
@@ -266,11 +214,7 @@ fn stress(arch: &str) {
         assert_eq!(done["operations"], 4 * 2 * 1000, "{arch}");
         let nmis = events.iter().filter_map(|e| e["nmis"].as_u64());
         // RISC-V has no non-maskable interrupts, and reports that.
-        assert_eq!(
-            nmis.sum::<u64>() > 0,
-            arch != "riscv64",
-            "{arch}: disturbed"
-        );
+        assert_eq!(nmis.sum::<u64>() > 0, arch != "riscv64", "{arch}: disturbed");
         let probes = "C1 probes_read_what_was_stored";
         let probes = events.iter().find(|e| e["name"] == probes);
         let detail = probes.expect("a check")["detail"].to_string();
@@ -311,10 +255,7 @@ fn a_command_can_be_had_without_running_it() {
         let output = quell(&["boot", "--arch", arch, "--print-command", "--cpus", "7"]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let emulator = format!("qemu-system-{arch}");
-        assert!(
-            output.status.success() && text.contains(&emulator),
-            "{text}"
-        );
+        assert!(output.status.success() && text.contains(&emulator), "{text}");
         assert!(text.contains("-smp 7"), "{text}");
     }
 }
@@ -324,10 +265,7 @@ fn wrong_arguments_name_the_culprit() {
     let output = quell(&["boot", "--cpus", "65"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        errors.contains("65") && errors.contains("1..=64"),
-        "{errors}"
-    );
+    assert!(errors.contains("65") && errors.contains("1..=64"), "{errors}");
     let output = quell(&["boot", "self-test"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));
@@ -346,9 +284,6 @@ fn wrong_arguments_name_the_culprit() {
     ] {
         let output = quell(&[&["boot", "--accel", "bochs"], what].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            !output.status.success() && errors.contains("Bochs"),
-            "{what:?}: {errors}"
-        );
+        assert!(!output.status.success() && errors.contains("Bochs"), "{what:?}: {errors}");
     }
 }

@@ -100,10 +100,7 @@ fn tags_run_out_and_are_flushed() {
     let words = ["stress", "--cpus", "8", "--option", "tag_bits=4"];
     let events = boot("aarch64", &[&words[..], &["--rounds", "2"]].concat());
     assert_eq!(tests(&events), (3, 0), "{events:?}");
-    assert!(
-        last(&events, "tags")["rollovers"].as_u64() > Some(10),
-        "{events:?}"
-    );
+    assert!(last(&events, "tags")["rollovers"].as_u64() > Some(10), "{events:?}");
     // On this machine a CPU flushes only itself when it comes online and after a rollover. So the mistake `here` is
     // visible only if tags run out.
     for mutant in ["here", "RolloverSkipsFlush", "RolloverForgetsReserved"] {
@@ -148,10 +145,7 @@ const BY_INTERRUPTS: [(&str, &str); 10] = [
     ("SkipLocalFlush", "changed_pages_are_read_anew"),
     ("SkipGenerationBump", "changed_pages_are_read_anew"),
     ("SkipPost", "changed_pages_are_read_anew"),
-    (
-        "KernelSkipsIdle",
-        "the_kernels_own_mappings_change_everywhere",
-    ),
+    ("KernelSkipsIdle", "the_kernels_own_mappings_change_everywhere"),
     ("SkipInterrupt", "watchdog"),
     ("SkipWait", "frames_come_back_unused"),
     ("HandlerSkipsFlush", "changed_pages_are_read_anew"),

@@ -29,28 +29,10 @@ fn what_cannot_be_written_is_an_error_and_said_before_the_work() {
         assert!(!missing.exists(), "{command} makes no folders");
     }
     // Only a write shows that a disk is full.
-    let brief = [
-        "run",
-        "dontneed",
-        "--param",
-        "iterations=5",
-        "--trace",
-        "/dev/full",
-    ];
-    quell(&brief)
-        .assert()
-        .code(1)
-        .stderr(contains("--trace /dev/full: No space"));
-    let full = [
-        "scale",
-        "dontneed",
-        "--cpus",
-        "2",
-        "--param",
-        "iterations=5",
-        "--plot",
-        "/dev/full",
-    ];
+    let brief = ["run", "dontneed", "--param", "iterations=5", "--trace", "/dev/full"];
+    quell(&brief).assert().code(1).stderr(contains("--trace /dev/full: No space"));
+    let full =
+        ["scale", "dontneed", "--cpus", "2", "--param", "iterations=5", "--plot", "/dev/full"];
     quell(&full).assert().code(1).stderr(contains("/dev/full"));
 }
 
@@ -73,10 +55,7 @@ fn printing_to(place: std::fs::File, args: &[&str]) -> (Option<i32>, String) {
         .unwrap()
         .wait_with_output()
         .unwrap();
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[test]
@@ -93,10 +72,7 @@ fn a_full_disk_is_an_error_whatever_is_printed() {
         let full = std::fs::File::create("/dev/full").unwrap();
         let (code, said) = printing_to(full, args);
         assert_eq!(code, Some(1), "{args:?}: {said}");
-        assert!(
-            said.contains("standard output cannot be written: No space"),
-            "{args:?}: {said}"
-        );
+        assert!(said.contains("standard output cannot be written: No space"), "{args:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
     }
 }
@@ -104,28 +80,15 @@ fn a_full_disk_is_an_error_whatever_is_printed() {
 #[test]
 fn what_has_no_end_or_is_no_number_is_refused() {
     for (args, culprit) in [
-        (
-            &["run", "dontneed", "--machine", "/dev/zero"][..],
-            "/dev/zero",
-        ),
+        (&["run", "dontneed", "--machine", "/dev/zero"][..], "/dev/zero"),
         (&["run", "dontneed", "--params", "/dev/zero"], "/dev/zero"),
         (&["explore", "--minutes", "inf"], "inf"),
         (&["explore", "--minutes", "nan"], "nan"),
         (&["explore", "--minutes", "-1"], "-1"),
-        (
-            &["explore", "--policy", "some"],
-            "`some` is not a mechanism",
-        ),
+        (&["explore", "--policy", "some"], "`some` is not a mechanism"),
         (&["explore", "--replay", "unmap-access:x86:S9:"], "S9"),
         (
-            &[
-                "run",
-                "dontneed",
-                "--machine",
-                "kunpeng-920",
-                "--set",
-                "tlb.tags=pcid",
-            ],
+            &["run", "dontneed", "--machine", "kunpeng-920", "--set", "tlb.tags=pcid"],
             "tlb.tags: `pcid` does not exist on aarch64",
         ),
         (
@@ -143,33 +106,18 @@ fn what_has_no_end_or_is_no_number_is_refused() {
         ),
         (&["run", "dontneed", "--trace", "missing/x"], "missing/x"),
         (&["explore", "--trace", "missing/x"], "missing/x"),
-        (
-            &["explore", "--generate", "--corpus", "missing/x"],
-            "missing/x",
-        ),
+        (&["explore", "--generate", "--corpus", "missing/x"], "missing/x"),
         (&["explore", "/dev/zero/x.toml"], "/dev/zero/x.toml"),
-        (
-            &["list", "machines", "--machine", "milan"],
-            "--machine milan",
-        ),
+        (&["list", "machines", "--machine", "milan"], "--machine milan"),
         (&["run", "dontneed", "--cpus", "1\n2"], "control character"),
         (&["boot", "--option", "tag_bits=0"], "`tag_bits=0`"),
         (&["boot", "--option", "nonsense"], "`nonsense`"),
         (&["boot", "--option", "policy=some"], "`some`"),
         (&["boot", "--option", "break=Unknown"], "`break=Unknown`"),
         (&["boot", "swap", "--option", "parameters=x:1"], "`x`"),
-        (
-            &[
-                "run", "fileio", "--param", "block=1M", "--param", "size=64K",
-            ],
-            "block=1M",
-        ),
+        (&["run", "fileio", "--param", "block=1M", "--param", "size=64K"], "block=1M"),
     ] {
-        let refused = quell(args)
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(contains(culprit));
+        let refused = quell(args).assert().code(2).stdout("").stderr(contains(culprit));
         let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
         assert_eq!(said.lines().count(), 1, "{said}");
     }
@@ -187,18 +135,9 @@ fn a_boot_that_receives_a_signal_takes_the_emulator_along() {
     }
     let emulator = place("qemu-system-x86_64");
     let pipe = place("pipe");
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // The script opens the pipe, which shows that it runs, and keeps the pipe open until it ends.
-    let script = format!(
-        "#!/bin/sh\nexec 3>'{}'\nexec sleep 100000\n",
-        pipe.display()
-    );
+    let script = format!("#!/bin/sh\nexec 3>'{}'\nexec sleep 100000\n", pipe.display());
     std::fs::write(&emulator, script).unwrap();
     std::fs::set_permissions(&emulator, std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
@@ -212,13 +151,7 @@ fn a_boot_that_receives_a_signal_takes_the_emulator_along() {
         .unwrap();
     let mut pipe = std::fs::File::open(&pipe).unwrap();
     let kill = ["-TERM", &boot.id().to_string()].map(str::to_owned);
-    assert!(
-        std::process::Command::new("kill")
-            .args(kill)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(std::process::Command::new("kill").args(kill).status().unwrap().success());
     assert_eq!(boot.wait().unwrap().code(), Some(143), "128 and SIGTERM");
     // Nobody writes to the pipe: reading it ends when the emulator has ended.
     assert_eq!(std::io::Read::read(&mut pipe, &mut [0]).unwrap(), 0);
@@ -233,41 +166,21 @@ fn a_wrong_machine_file_is_refused_with_line_and_key() {
         .arg(&path)
         .assert()
         .code(2)
-        .stderr(
-            contains("mine.toml")
-                .and(contains("frequency"))
-                .and(contains("4")),
-        );
+        .stderr(contains("mine.toml").and(contains("frequency")).and(contains("4")));
 }
 
 #[test]
 fn mistakes_name_the_culprit_and_the_way_out() {
     for (args, culprit, way_out) in [
         (&["run", "nonsense"][..], "nonsense", "dontneed"),
-        (
-            &["run", "dontneed", "--machine", "abacus"],
-            "abacus",
-            "haswell-server",
-        ),
+        (&["run", "dontneed", "--machine", "abacus"], "abacus", "haswell-server"),
         (&["run", "dontneed", "--policy", "S9"], "S9", "S0"),
         (&["run", "dontneed", "--cpus", "5000"], "5000", "1024"),
-        (
-            &["run", "dontneed", "--param", "pages=many"],
-            "many",
-            "a whole number",
-        ),
-        (
-            &["run", "readers"],
-            "slow memory",
-            "--machine xeon-6430-cxl",
-        ),
+        (&["run", "dontneed", "--param", "pages=many"], "many", "a whole number"),
+        (&["run", "readers"], "slow memory", "--machine xeon-6430-cxl"),
         (&["reproduce", "--only", "S7"], "S7", "dontneed"),
     ] {
-        quell(args)
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(contains(culprit).and(contains(way_out)));
+        quell(args).assert().code(2).stdout("").stderr(contains(culprit).and(contains(way_out)));
     }
 }
 
@@ -293,28 +206,19 @@ fn a_misspelt_name_suggests_the_nearest() {
         ("explore unmap-access --policy baselin", "baseline"),
         ("run dontneed --param pgaes=1", "pages"),
         ("run dontneed --set interrupt.sned=1ns", "interrupt.send"),
-        (
-            "run dontneed --without SwitchIgnoresGeneraton",
-            "SwitchIgnoresGeneration",
-        ),
+        ("run dontneed --without SwitchIgnoresGeneraton", "SwitchIgnoresGeneration"),
         (&format!("run dontneed --machine {machine}"), "value"),
         (&format!("run {workload}"), "name"),
         ("sweep dontneed --param pgaes=1", "pages"),
         ("boot selftset", "selftest"),
         ("boot --option polcy=all", "policy"),
-        (
-            "boot --option break=SwitchIgnoresGeneraton",
-            "SwitchIgnoresGeneration",
-        ),
+        ("boot --option break=SwitchIgnoresGeneraton", "SwitchIgnoresGeneration"),
         ("reproduce --only dontned", "dontneed"),
         ("held-out zeroin", "zeroing"),
         ("explore unmap-acces", "unmap-access"),
         ("explore unmap-access --machine x8", "x86"),
         ("explore --replay unmap-acces:x86:all:", "unmap-access"),
-        (
-            "explore --mutants SwitchIgnoresGeneraton",
-            "SwitchIgnoresGeneration",
-        ),
+        ("explore --mutants SwitchIgnoresGeneraton", "SwitchIgnoresGeneration"),
         ("measure host --only discrad", "discard"),
         ("scale dontneed --cpus 1 --show discrad", "discard"),
         ("hunt quel", "quell"),
@@ -323,10 +227,7 @@ fn a_misspelt_name_suggests_the_nearest() {
         let refused = quell(&words).assert().code(2);
         let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
         let suggested = [format!("did you mean `{near}`?"), format!("'{near}'")];
-        assert!(
-            suggested.iter().any(|near| said.contains(near)),
-            "{line}: {said}"
-        );
+        assert!(suggested.iter().any(|near| said.contains(near)), "{line}: {said}");
     }
 }
 
@@ -388,15 +289,9 @@ based_on = "milan"
             plot.to_str().unwrap(),
         ],
     ] {
-        let output = quell(command)
-            .args(["--machine", machine])
-            .output()
-            .unwrap();
+        let output = quell(command).args(["--machine", machine]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            said.contains("\u{fffd}[31m title") && !said.contains('\u{1b}'),
-            "{said}"
-        );
+        assert!(said.contains("\u{fffd}[31m title") && !said.contains('\u{1b}'), "{said}");
     }
     let drawn = std::fs::read_to_string(plot).unwrap();
     assert!(drawn.contains("\u{fffd}[31m title") && !drawn.contains('\u{1b}'));
@@ -421,22 +316,10 @@ fn numbers_that_are_none_are_refused_with_line_key_and_what_to_write() {
             assert!(told.len() < 300, "{told}");
         };
         let machine = machine.to_str().unwrap();
-        refused(
-            "--machine",
-            machine,
-            ["m.toml:4", "interrupt.send", "0.1 to 100000 ns"],
-        );
+        refused("--machine", machine, ["m.toml:4", "interrupt.send", "0.1 to 100000 ns"]);
         let parameters = parameters.to_str().unwrap();
-        refused(
-            "--params",
-            parameters,
-            ["p.toml:2", "pages", "a whole number"],
-        );
-        refused(
-            "--param",
-            &format!("pages={number}"),
-            ["--param", "pages", "a whole number"],
-        );
+        refused("--params", parameters, ["p.toml:2", "pages", "a whole number"]);
+        refused("--param", &format!("pages={number}"), ["--param", "pages", "a whole number"]);
         let set = format!("interrupt.send={number}ns");
         refused("--set", &set, ["--set", "interrupt.send", "ns"]);
     }

@@ -22,15 +22,9 @@ pub struct Limits {
 }
 
 /// Limits that suffice for most runs; others are cut short.
-pub const BRIEF: Limits = Limits {
-    seconds: 1,
-    asleep: 20,
-};
+pub const BRIEF: Limits = Limits { seconds: 1, asleep: 20 };
 /// Limits so long that a run must have printed its progress.
-pub const LONG: Limits = Limits {
-    seconds: 40,
-    ..BRIEF
-};
+pub const LONG: Limits = Limits { seconds: 40, ..BRIEF };
 /// Limits for the test of the verdict.
 pub const ASLEEP_SOON: Limits = Limits { asleep: 2, ..BRIEF };
 
@@ -83,9 +77,7 @@ impl RunEnd {
         let head = |name: &str, text: &str| {
             let lines = text.lines().take(6);
             let cut = |line: &str| line.chars().take(300).collect::<String>();
-            lines
-                .map(|line| format!("  {name} {}\n", cut(line)))
-                .collect::<String>()
+            lines.map(|line| format!("  {name} {}\n", cut(line))).collect::<String>()
         };
         head("out", &self.stdout) + &head("err", &self.stderr)
     }
@@ -94,9 +86,7 @@ impl RunEnd {
 /// Runs the command.
 pub fn run(line: &Line, place: &Place, limits: Limits) -> RunEnd {
     let mut command = limited(limits, "exec \"$0\" \"$@\"");
-    command
-        .arg(env!("CARGO_BIN_EXE_quell"))
-        .args(line.arguments());
+    command.arg(env!("CARGO_BIN_EXE_quell")).args(line.arguments());
     follow(command, place, limits)
 }
 
@@ -169,9 +159,7 @@ fn wanted(process: u32) -> Option<u64> {
         let file = thread.ok()?.path().join("schedstat");
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let numbers = text.split_whitespace().take(2);
-        sum += numbers
-            .filter_map(|word| word.parse::<u64>().ok())
-            .sum::<u64>();
+        sum += numbers.filter_map(|word| word.parse::<u64>().ok()).sum::<u64>();
     }
     Some(sum / 10_000_000)
 }

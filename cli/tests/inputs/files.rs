@@ -43,42 +43,20 @@ impl Folder {
         let folder = tempfile::tempdir().expect("a folder");
         let bin = folder.path().join("bin");
         fs::create_dir(&bin).expect("a folder");
-        for name in [
-            "qemu-system-x86_64",
-            "qemu-system-aarch64",
-            "qemu-system-riscv64",
-            "bochs",
-        ] {
+        for name in ["qemu-system-x86_64", "qemu-system-aarch64", "qemu-system-riscv64", "bochs"] {
             let path = bin.join(name);
             fs::write(&path, EMULATOR).expect("a file");
             fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its rights");
         }
         let corpus = folder.path().join("corpus");
         let mut quell = Command::new(env!("CARGO_BIN_EXE_quell"));
-        quell.args([
-            "explore",
-            "--generate",
-            "--schedules",
-            "1",
-            "--jobs",
-            "1",
-            "--corpus",
-        ]);
-        assert!(
-            quell
-                .arg(&corpus)
-                .output()
-                .expect("quell starts")
-                .status
-                .success()
-        );
+        quell.args(["explore", "--generate", "--schedules", "1", "--jobs", "1", "--corpus"]);
+        assert!(quell.arg(&corpus).output().expect("quell starts").status.success());
         let files = fs::read_dir(&corpus).expect("a corpus");
         let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
         paths.sort();
-        let programs: Vec<_> = paths
-            .iter()
-            .map(|path| fs::read_to_string(path).expect("a program"))
-            .collect();
+        let programs: Vec<_> =
+            paths.iter().map(|path| fs::read_to_string(path).expect("a program")).collect();
         assert!(!programs.is_empty(), "the adversary writes programs");
         Folder { folder, programs }
     }
@@ -87,10 +65,7 @@ impl Folder {
     pub fn place(&self, rng: &mut Pcg64) -> Place {
         let path = self.folder.path().join("run");
         fs::create_dir(&path).expect("a folder");
-        let place = Place {
-            path,
-            programs: self.folder.path().join("bin"),
-        };
+        let place = Place { path, programs: self.folder.path().join("bin") };
         let file =
             |name: &str, bytes: &[u8]| fs::write(place.path.join(name), bytes).expect("a file");
         let (_, machine) = pick(rng, BUILT_IN);
@@ -226,24 +201,7 @@ fn change(rng: &mut Pcg64, value: &mut Value) {
             }
         }
         Value::Integer(number) if rng.random::<bool>() => {
-            *number = pick(
-                rng,
-                &[
-                    0,
-                    1,
-                    -1,
-                    2,
-                    3,
-                    63,
-                    64,
-                    65,
-                    255,
-                    1024,
-                    1025,
-                    i64::MAX,
-                    i64::MIN,
-                ],
-            );
+            *number = pick(rng, &[0, 1, -1, 2, 3, 63, 64, 65, 255, 1024, 1025, i64::MAX, i64::MIN]);
         }
         _ => *value = odd(rng),
     }
@@ -305,16 +263,7 @@ fn elf(rng: &mut Pcg64) -> Vec<u8> {
     }
     for _ in 0..rng.random_range(0..3) {
         let field = pick(rng, &[32, 56, 64 + 8, 64 + 16, 64 + 24, 64 + 32, 64 + 40]);
-        let odd = [
-            0,
-            1,
-            0xffff,
-            1 << 32,
-            1 << 46,
-            u64::MAX,
-            u64::MAX - 0xfff,
-            1 << 63,
-        ];
+        let odd = [0, 1, 0xffff, 1 << 32, 1 << 46, u64::MAX, u64::MAX - 0xfff, 1 << 63];
         put(field, 8, pick(rng, &odd));
     }
     if rng.random_range(0..6) == 0 {

@@ -43,18 +43,11 @@ impl Line {
     }
 
     pub fn begins_with(&self, words: &[&str]) -> bool {
-        self.words
-            .iter()
-            .zip(words)
-            .filter(|(a, b)| *a == *b)
-            .count()
-            == words.len()
+        self.words.iter().zip(words).filter(|(a, b)| *a == *b).count() == words.len()
     }
 
     pub fn words(&self) -> impl Iterator<Item = String> {
-        self.words
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned())
+        self.words.iter().map(|word| word.to_string_lossy().into_owned())
     }
 
     /// Returns the words, each without an option to which a value is attached by `=`.
@@ -105,10 +98,7 @@ fn is_left_out(command: &Command, line: &Line) -> bool {
         return false;
     }
     let quell = std::iter::once(OsString::from("quell"));
-    command
-        .clone()
-        .try_get_matches_from(quell.chain(line.words.iter().cloned()))
-        .is_ok()
+    command.clone().try_get_matches_from(quell.chain(line.words.iter().cloned())).is_ok()
 }
 
 /// Draws a command line, or `None` if it's one that we leave out.
@@ -116,10 +106,8 @@ pub fn draw(rng: &mut Pcg64, root: &Command, known: &KnownNames, place: &Place) 
     let mut line = Line::default();
     let mut command = root;
     loop {
-        let all: Vec<_> = command
-            .get_subcommands()
-            .filter(|one| one.get_name() != "help")
-            .collect();
+        let all: Vec<_> =
+            command.get_subcommands().filter(|one| one.get_name() != "help").collect();
         match choose(rng, &all).copied() {
             Some(next) if rng.random_range(0..12) > 0 => {
                 line.words.push(next.get_name().into());
@@ -131,19 +119,8 @@ pub fn draw(rng: &mut Pcg64, root: &Command, known: &KnownNames, place: &Place) 
     arguments(rng, command, known, place, &mut line);
     if rng.random_range(0..16) == 0 {
         let at = rng.random_range(0..=line.words.len());
-        let strange = pick(
-            rng,
-            &[
-                "--nonsense",
-                "-x",
-                "--",
-                "extra",
-                "--json=yes",
-                "--help",
-                "",
-                "-",
-            ],
-        );
+        let strange =
+            pick(rng, &["--nonsense", "-x", "--", "extra", "--json=yes", "--help", "", "-"]);
         line.words.insert(at, strange.into());
     }
     (!is_left_out(root, &line)).then_some(line)
@@ -156,10 +133,7 @@ fn arguments(
     place: &Place,
     line: &mut Line,
 ) {
-    let all: Vec<_> = command
-        .get_arguments()
-        .filter(|argument| !asks(argument))
-        .collect();
+    let all: Vec<_> = command.get_arguments().filter(|argument| !asks(argument)).collect();
     // We draw only a few options, because otherwise nearly all lines contain a mistake.
     let one_in = (all.len() / 2).max(2);
     for argument in all {
@@ -233,10 +207,7 @@ fn value(
     line: &mut Line,
 ) -> OsString {
     let parser = argument.get_value_parser();
-    let shown = argument
-        .get_value_names()
-        .and_then(<[_]>::first)
-        .map_or("", |name| name.as_str());
+    let shown = argument.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
     let of: Vec<_> = argument.get_possible_values();
     if !of.is_empty() && rng.random_range(0..8) > 0 {
         return choose(rng, &of).expect("some").get_name().into();
@@ -272,12 +243,6 @@ fn a_recording_that_nothing_ends_is_not_drawn() {
     let command = quell_cli::command();
     let left_out = |words: &[&str]| is_left_out(&command, &Line::of(words));
     assert!(left_out(&["record", "--all", "--html=/dev/null"]));
-    assert!(
-        !left_out(&["record", "--all", "--nonsense"]),
-        "it is refused"
-    );
-    assert!(
-        !left_out(&["record", "--", "true"]),
-        "it ends with its command"
-    );
+    assert!(!left_out(&["record", "--all", "--nonsense"]), "it is refused");
+    assert!(!left_out(&["record", "--", "true"]), "it ends with its command");
 }

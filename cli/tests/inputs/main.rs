@@ -111,12 +111,7 @@ fn every_command_line_ends_well() {
             place.clear();
         }
     }
-    assert!(
-        findings.is_empty(),
-        "{} findings\n\n{}",
-        findings.len(),
-        findings.join("\n\n")
-    );
+    assert!(findings.is_empty(), "{} findings\n\n{}", findings.len(), findings.join("\n\n"));
     // If all lines were refused, or the verdict accepted everything, the test would show nothing.
     if only.is_none() {
         for code in ["exit 0", "exit 2"] {
@@ -139,26 +134,15 @@ fn ends_that_are_not_well_are_told_apart() {
     assert_eq!(ends(list, "echo something"), None);
     assert_eq!(ends(list, "echo 'error: what `list`' >&2; exit 2"), None);
     let culprit = &["list", "--machine", "x9"][..];
-    assert_eq!(
-        ends(culprit, "echo 'error: no machine `x9`' >&2; exit 2"),
-        None
-    );
+    assert_eq!(ends(culprit, "echo 'error: no machine `x9`' >&2; exit 2"), None);
     for (words, script, told) in [
         (list, "true", "said nothing"),
         (list, "exit 101", "101"),
-        (
-            list,
-            "echo \"thread 'main' panicked at x\" >&2; exit 1",
-            "panic",
-        ),
+        (list, "echo \"thread 'main' panicked at x\" >&2; exit 1", "panic"),
         (list, "exit 1", "without a word"),
         (list, "kill -SEGV $$", "signal 11"),
         (list, "echo list >&2; exit 2", "begins with"),
-        (
-            list,
-            "echo error: list: >&2; echo b >&2; exit 2",
-            "in one line",
-        ),
+        (list, "echo error: list: >&2; echo b >&2; exit 2", "in one line"),
         (list, "echo a; echo 'error: list' >&2; exit 2", "refused"),
         (culprit, "echo 'error: it is wrong' >&2; exit 2", "culprit"),
         (&["list", "--json"], "echo '{'", "JSON"),

@@ -84,9 +84,7 @@ fn success(line: &Line, ended: &RunEnd) -> Option<String> {
         return None;
     }
     let unusable = line.unusable().next()?;
-    Some(format!(
-        "success with {unusable}, which nothing can be done with"
-    ))
+    Some(format!("success with {unusable}, which nothing can be done with"))
 }
 
 /// Checks that the output of `--json` is JSON, unless it's help.
@@ -95,8 +93,6 @@ fn documents(line: &Line, ended: &RunEnd) -> Option<String> {
         return None;
     }
     let documents = serde_json::Deserializer::from_str(&ended.stdout).into_iter();
-    let wrong = documents
-        .into_iter()
-        .find_map(|one: Result<serde_json::Value, _>| one.err())?;
+    let wrong = documents.into_iter().find_map(|one: Result<serde_json::Value, _>| one.err())?;
     Some(format!("no JSON: {wrong}"))
 }

@@ -55,11 +55,7 @@ impl KnownNames {
     }
 
     fn any(&self, rng: &mut Pcg64) -> String {
-        let lists: Vec<_> = self
-            .lists
-            .iter()
-            .filter(|(_, names)| !names.is_empty())
-            .collect();
+        let lists: Vec<_> = self.lists.iter().filter(|(_, names)| !names.is_empty()).collect();
         let (_, names) = choose(rng, &lists).expect("lists");
         choose(rng, names).expect("names").clone()
     }
@@ -108,20 +104,8 @@ const NUMBERS: [&str; 40] = [
     "12monkeys",
 ];
 
-const LENGTHS: [&str; 12] = [
-    "4K",
-    "64K",
-    "1M",
-    "64M",
-    "1G",
-    "64G",
-    "16E",
-    "99999999999G",
-    "1T",
-    "1ms",
-    "100us",
-    "1s",
-];
+const LENGTHS: [&str; 12] =
+    ["4K", "64K", "1M", "64M", "1G", "64G", "16E", "99999999999G", "1T", "1ms", "100us", "1s"];
 
 const STRANGE: [&str; 12] = [
     "",
@@ -216,9 +200,7 @@ fn pair(rng: &mut Pcg64, known: &KnownNames) -> String {
     let name = match rng.random_range(0..4) {
         0 => pick(rng, &options).to_owned(),
         1 if rng.random_range(0..4) == 0 => known.any(rng),
-        1 => known
-            .named(rng, "parameters")
-            .unwrap_or_else(|| known.any(rng)),
+        1 => known.named(rng, "parameters").unwrap_or_else(|| known.any(rng)),
         _ => choose(rng, &known.parameters).expect("some").clone(),
     };
     let separator = pick(rng, &["=", "=", "=", "=", "=", "=", ":", "==", " = ", ""]);
@@ -232,10 +214,7 @@ fn policy(rng: &mut Pcg64) -> String {
         match rng.random_range(0..3) {
             0 => text += pick(rng, &["+S0", "-S4", "+S9", "-", "+"]),
             1 => {
-                let name = pick(
-                    rng,
-                    &["tags", "cap", "concurrent", "asynchronous", "inline", "x"],
-                );
+                let name = pick(rng, &["tags", "cap", "concurrent", "asynchronous", "inline", "x"]);
                 text += &format!(",{name}={}", amount(rng));
             }
             _ => text += pick(rng, &[",", "all", "S"]),
@@ -261,10 +240,7 @@ fn code(rng: &mut Pcg64, known: &KnownNames) -> String {
 /// Returns a value for an argument that takes a policy.
 pub fn policy_text(rng: &mut Pcg64, known: &KnownNames) -> OsString {
     match rng.random_range(0..3) {
-        0 => known
-            .named(rng, "policies")
-            .unwrap_or_else(|| "all".into())
-            .into(),
+        0 => known.named(rng, "policies").unwrap_or_else(|| "all".into()).into(),
         1 => pick(rng, &["all", "baseline", "S0+S4", "all-S3", "S2,tags=4"]).into(),
         _ => policy(rng).replace('\u{0}', "\u{1}").into(),
     }

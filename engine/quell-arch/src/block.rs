@@ -176,14 +176,7 @@ pub(crate) mod native;
 #[path = "block/riscv64.rs"]
 pub(crate) mod native;
 
-#[cfg(all(
-    test,
-    any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64"
-    )
-))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 mod tests;
 
 #[cfg(test)]
@@ -192,14 +185,7 @@ mod manual;
 pub(crate) mod recorder;
 
 /// Returns pseudo-random words, or their complements: `flip` is 0 or all ones.
-#[cfg(all(
-    test,
-    any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64"
-    )
-))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 fn stream(flip: u64) -> impl FnMut() -> u64 {
     let mut random = rand_pcg::Pcg64::new(1, 0);
     move || rand::Rng::next_u64(&mut random) ^ flip
@@ -209,11 +195,7 @@ fn stream(flip: u64) -> impl FnMut() -> u64 {
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
-    not(any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64"
-    )),
+    not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")),
     allow(dead_code)
 )]
 pub(crate) struct Block {

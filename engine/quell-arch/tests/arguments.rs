@@ -23,10 +23,7 @@ fn range() -> impl Strategy<Value = PageRange> {
 
 /// Returns a strategy for any present entry.
 fn entry() -> impl Strategy<Value = Entry> {
-    any_value::entry(FEW).prop_map(|entry| Entry {
-        present: true,
-        ..entry
-    })
+    any_value::entry(FEW).prop_map(|entry| Entry { present: true, ..entry })
 }
 
 fn level() -> impl Strategy<Value = Level> {
@@ -43,10 +40,7 @@ fn panics<R>(call: impl FnOnce() -> R) -> bool {
 fn refuses(entry: &Entry, level: Level, most: u64) -> bool {
     let unaligned = |size: PageSize| !entry.frame.0.is_multiple_of(size.pages());
     entry.frame.address() / 4096 > most
-        || !entry.table
-            && level
-                .size()
-                .is_none_or(|size| cfg!(debug_assertions) && unaligned(size))
+        || !entry.table && level.size().is_none_or(|size| cfg!(debug_assertions) && unaligned(size))
 }
 
 proptest! {

@@ -20,21 +20,9 @@ fn check(buffer: &mut [u64], strategy: Strategy, offset: usize, bytes: usize) {
     // SAFETY: the bytes of a buffer of integers.
     let all = unsafe { std::slice::from_raw_parts(start.cast_const(), size_of_val(buffer)) };
     let case = || format!("{strategy} of {bytes} bytes at offset {offset}");
-    assert!(
-        all[..base].iter().all(|&b| b == GUARD),
-        "{}: before",
-        case()
-    );
-    assert!(
-        all[base..base + bytes].iter().all(|&b| b == 0),
-        "{}: inside",
-        case()
-    );
-    assert!(
-        all[base + bytes..].iter().all(|&b| b == GUARD),
-        "{}: after",
-        case()
-    );
+    assert!(all[..base].iter().all(|&b| b == GUARD), "{}: before", case());
+    assert!(all[base..base + bytes].iter().all(|&b| b == 0), "{}: inside", case());
+    assert!(all[base + bytes..].iter().all(|&b| b == GUARD), "{}: after", case());
 }
 
 #[test]
@@ -61,11 +49,7 @@ fn every_strategy_zeroes_exactly_what_it_is_given() {
 #[test]
 fn a_strategy_of_another_architecture_falls_back_to_stores() {
     let mut buffer = vec![0u64; (32 << 10) / 8];
-    let foreign = if cfg!(target_arch = "aarch64") {
-        Strategy::Clzero
-    } else {
-        Strategy::DcZva
-    };
+    let foreign = if cfg!(target_arch = "aarch64") { Strategy::Clzero } else { Strategy::DcZva };
     assert!(!available().has(foreign));
     check(&mut buffer, foreign, 5, 5000);
 }
@@ -76,14 +60,8 @@ fn detection_agrees_with_the_standard_library() {
     {
         let found = available();
         let has = |s| found.has(s);
-        assert_eq!(
-            has(Strategy::NonTemporal256),
-            is_x86_feature_detected!("avx")
-        );
-        assert_eq!(
-            has(Strategy::NonTemporal512),
-            is_x86_feature_detected!("avx512f")
-        );
+        assert_eq!(has(Strategy::NonTemporal256), is_x86_feature_detected!("avx"));
+        assert_eq!(has(Strategy::NonTemporal512), is_x86_feature_detected!("avx512f"));
         assert_eq!(has(Strategy::RepStos), is_x86_feature_detected!("ermsb"));
     }
     let caches = caches();

@@ -121,11 +121,7 @@ pub unsafe extern "C" fn quell_batch_report(
     stride: enum_quell_stride,
     scope: enum_quell_scope,
 ) -> quell_status {
-    let range = quell_range {
-        start,
-        pages,
-        stride,
-    };
+    let range = quell_range { start, pages, stride };
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
         unsafe {
@@ -191,11 +187,7 @@ pub unsafe extern "C" fn quell_batch_report_unmapped(
     stride: enum_quell_stride,
     frame: *mut c_void,
 ) -> quell_status {
-    let range = quell_range {
-        start,
-        pages,
-        stride,
-    };
+    let range = quell_range { start, pages, stride };
     // SAFETY: C vouches for its memory.
     answer(|| unsafe { report(batch, space, range, Scope::Leaf, frame) })
 }

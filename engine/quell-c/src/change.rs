@@ -23,11 +23,8 @@ pub enum quell_architecture {
 }
 
 /// Every architecture, in the order of the numbers in C.
-const ARCHITECTURES: [quell_architecture; 3] = [
-    quell_architecture::X86_64,
-    quell_architecture::Aarch64,
-    quell_architecture::Riscv64,
-];
+const ARCHITECTURES: [quell_architecture; 3] =
+    [quell_architecture::X86_64, quell_architecture::Aarch64, quell_architecture::Riscv64];
 
 impl quell_architecture {
     fn numbered(number: u32) -> Result<Self, quell_status> {

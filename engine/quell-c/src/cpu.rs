@@ -191,12 +191,7 @@ pub unsafe extern "C" fn quell_enter_lazy(
 #[must_use]
 pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut quell_space) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe {
-        (
-            made(engine).and_then(EngineCell::on_online_cpu),
-            self::space(space),
-        )
-    } {
+    match unsafe { (made(engine).and_then(EngineCell::on_online_cpu), self::space(space)) } {
         (Ok(engine), Ok(space)) => engine.this_cpu().resume(space),
         _ => false,
     }
@@ -235,10 +230,7 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
 pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?
-            .on_online_cpu()?
-            .this_cpu()
-            .enter_kernel();
+        unsafe { made(engine) }?.on_online_cpu()?.this_cpu().enter_kernel();
         Ok(())
     })
 }
@@ -262,10 +254,7 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?
-            .on_online_cpu()?
-            .this_cpu()
-            .quiesce();
+        unsafe { made(engine) }?.on_online_cpu()?.this_cpu().quiesce();
         Ok(())
     })
 }
@@ -315,12 +304,7 @@ pub unsafe extern "C" fn quell_runs(
     space: *const quell_space,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe {
-        (
-            made(engine).and_then(EngineCell::on_online_cpu),
-            self::space(space),
-        )
-    } {
+    match unsafe { (made(engine).and_then(EngineCell::on_online_cpu), self::space(space)) } {
         (Ok(engine), Ok(space)) => engine.this_cpu().runs(space),
         _ => false,
     }

@@ -222,9 +222,7 @@ fn features(given: &quell_features) -> Result<Features, Refusal> {
                 )
             })?,
         },
-        2 => Tagging::Global {
-            bits: tags.try_into().unwrap_or(u8::MAX),
-        },
+        2 => Tagging::Global { bits: tags.try_into().unwrap_or(u8::MAX) },
         _ => {
             return Err(refusal(
                 quell_status::Unsupported,
@@ -238,11 +236,7 @@ fn features(given: &quell_features) -> Result<Features, Refusal> {
             c"quell_features.broadcast is neither 0 nor 1",
         ));
     }
-    Ok(Features {
-        tagging,
-        broadcast: given.broadcast == 1,
-        full_above: given.full_above,
-    })
+    Ok(Features { tagging, broadcast: given.broadcast == 1, full_above: given.full_above })
 }
 
 /// Examines the memory of an array.
@@ -310,11 +304,7 @@ unsafe fn places(
 ) -> Places {
     for cpu in 0..count {
         // SAFETY: as the caller promises.
-        unsafe {
-            (*first.add(cpu))
-                .cast::<<quell_cpu as Place>::Content>()
-                .write(make(cpu))
-        };
+        unsafe { (*first.add(cpu)).cast::<<quell_cpu as Place>::Content>().write(make(cpu)) };
     }
     // SAFETY: a pointer to initialised memory that stays for ever is a reference; no code writes the array any more.
     unsafe { core::slice::from_raw_parts(first.cast(), count) }
@@ -417,9 +407,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
         ));
     }
     // We check every reason to refuse before we write to any memory.
-    features
-        .check(setup.cpu_count)
-        .and_then(|()| is_built_in(&policy, &features))?;
+    features.check(setup.cpu_count).and_then(|()| is_built_in(&policy, &features))?;
     let (cpus, each) = (setup.cpu_count, setup.slots_per_cpu);
     let Some(slots) = cpus.checked_mul(each) else {
         return Err(refusal(
@@ -564,10 +552,9 @@ pub unsafe extern "C" fn quell_policy_text(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_policy_has(engine: *const quell_engine, mechanism: u32) -> bool {
     // SAFETY: C vouches for its memory.
-    let (Ok(engine), Some(mechanism)) = (
-        unsafe { self::engine(engine) },
-        Mechanism::ALL.get(mechanism as usize),
-    ) else {
+    let (Ok(engine), Some(mechanism)) =
+        (unsafe { self::engine(engine) }, Mechanism::ALL.get(mechanism as usize))
+    else {
         return false;
     };
     engine.policy().has(*mechanism)

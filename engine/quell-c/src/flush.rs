@@ -28,13 +28,8 @@ pub unsafe extern "C" fn quell_flush(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space.
-        let ((made, here), space, range) = unsafe {
-            (
-                made_here(engine, here)?,
-                self::space(space)?,
-                range_if_any(range)?,
-            )
-        };
+        let ((made, here), space, range) =
+            unsafe { (made_here(engine, here)?, self::space(space)?, range_if_any(range)?) };
         let scope = self::scope(scope)?;
         // SAFETY: checked above, or C vouches for it.
         unsafe { made.engine().on_cpu(here) }.flush(space, range, scope);

@@ -128,10 +128,8 @@ impl BatchPlace {
         // SAFETY: as the caller promises.
         unsafe {
             (&raw mut (*room).run.of).write(Self::NO_RUN);
-            (&raw mut (*room).frames).write(quell_frames {
-                next: array,
-                end: array.wrapping_add(frames),
-            });
+            (&raw mut (*room).frames)
+                .write(quell_frames { next: array, end: array.wrapping_add(frames) });
             (&raw mut (*room).array).write(array);
             (&raw mut (*room).hw).write(MaybeUninit::new(hw));
             (&raw mut (*room).batch).write(MaybeUninit::new(batch()));
@@ -260,10 +258,7 @@ impl BatchPlace {
             let next = range.end().0;
             // We end a run at the end of a half of the address space: no page follows it.
             if base && next & (HALF - 1) != 0 && batch.may_report_late(space) {
-                (*room).run = quell_run {
-                    of: Self::run_of(space, scope),
-                    next,
-                };
+                (*room).run = quell_run { of: Self::run_of(space, scope), next };
                 (*room).unreported = next;
             }
         }
@@ -295,11 +290,7 @@ impl BatchPlace {
             return;
         }
         let (scope, range) = (
-            if of & 1 == 0 {
-                Scope::Leaf
-            } else {
-                Scope::Tables
-            },
+            if of & 1 == 0 { Scope::Leaf } else { Scope::Tables },
             PageRange::base(Page(from), run.next - from),
         );
         // SAFETY: `report` has written the address of a space, which C has kept. The batch is as the caller promises.
@@ -318,11 +309,7 @@ impl BatchPlace {
         unsafe {
             let flight = (*room).batch.assume_init_mut().start();
             (&raw mut (*room).flight).write(MaybeUninit::new(flight));
-            let seal = if announced {
-                Self::ANNOUNCED
-            } else {
-                Self::IN_FLIGHT
-            };
+            let seal = if announced { Self::ANNOUNCED } else { Self::IN_FLIGHT };
             (*room).seal.store(seal, Ordering::Relaxed);
         }
     }
@@ -378,9 +365,7 @@ pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<BatchContent, quell
     // SAFETY: every pattern of bits is a seal. We don't touch the rest: a flush may have borrowed it.
     match unsafe { (*room).seal.load(Ordering::Acquire) } {
         // SAFETY: the seal was written with the batch.
-        BatchPlace::SEAL => Ok(BatchContent::Batch(unsafe {
-            (*room).batch.assume_init_mut()
-        })),
+        BatchPlace::SEAL => Ok(BatchContent::Batch(unsafe { (*room).batch.assume_init_mut() })),
         BatchPlace::IN_FLIGHT if cfg!(feature = "start") => Ok(BatchContent::InFlight(room)),
         BatchPlace::ANNOUNCED if cfg!(feature = "start") => Ok(BatchContent::Announced(room)),
         _ => Err(quell_status::NoBatch),

@@ -84,21 +84,15 @@ impl From<Invalidation> for quell_invalidation {
             Invalidation::Range { tag, range, scope } => {
                 (quell_invalidation_kind::Range, tag, range, scope)
             }
-            Invalidation::Tag(tag) => (
-                quell_invalidation_kind::Tag,
-                tag,
-                PageRange::default(),
-                Scope::Tables,
-            ),
+            Invalidation::Tag(tag) => {
+                (quell_invalidation_kind::Tag, tag, PageRange::default(), Scope::Tables)
+            }
             Invalidation::Kernel { range, scope } => {
                 (quell_invalidation_kind::Kernel, Tag::KERNEL, range, scope)
             }
-            Invalidation::All => (
-                quell_invalidation_kind::All,
-                Tag::KERNEL,
-                PageRange::default(),
-                Scope::Tables,
-            ),
+            Invalidation::All => {
+                (quell_invalidation_kind::All, Tag::KERNEL, PageRange::default(), Scope::Tables)
+            }
             Invalidation::Everything => (
                 quell_invalidation_kind::Everything,
                 Tag::KERNEL,
@@ -106,12 +100,7 @@ impl From<Invalidation> for quell_invalidation {
                 Scope::Tables,
             ),
         };
-        quell_invalidation {
-            kind,
-            scope: scope.into(),
-            range: range.into(),
-            tag: tag.0,
-        }
+        quell_invalidation { kind, scope: scope.into(), range: range.into(), tag: tag.0 }
     }
 }
 
@@ -443,9 +432,7 @@ unsafe impl Hardware for Machine {
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
         if let Some(start) = self.hooks.start_secondary {
             let range = range.map(quell_range::from);
-            let at = range
-                .as_ref()
-                .map_or(core::ptr::null(), core::ptr::from_ref);
+            let at = range.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
             start(root.0, at, quell_scope::from(scope) as u32);
         }
     }
@@ -457,9 +444,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn secondary_is_done(&self, mark: u64) -> bool {
-        self.hooks
-            .secondary_is_done
-            .is_none_or(|is_done| is_done(mark))
+        self.hooks.secondary_is_done.is_none_or(|is_done| is_done(mark))
     }
 
     #[inline]

@@ -25,12 +25,9 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
         // SAFETY: the array exists for as long as the line.
         let line = unsafe { crate::text::Line::new(room.as_mut_ptr(), room.len()) };
         let length = match info.location() {
-            Some(at) => line.set_formatted(format_args!(
-                "{} ({}:{})",
-                info.message(),
-                at.file(),
-                at.line()
-            )),
+            Some(at) => {
+                line.set_formatted(format_args!("{} ({}:{})", info.message(), at.file(), at.line()))
+            }
             None => line.set_formatted(format_args!("{}", info.message())),
         };
         // SAFETY: the text exists until the call returns.

@@ -355,8 +355,7 @@ impl EngineCell {
     /// Returns whether the engine has this CPU and it is online.
     pub(crate) fn is_on_online_cpu(&self) -> bool {
         // We make this check in every library.
-        self.on_this_cpu()
-            .is_ok_and(|engine| engine.this_cpu().is_online())
+        self.on_this_cpu().is_ok_and(|engine| engine.this_cpu().is_online())
     }
 
     /// Returns the engine if this CPU is online.

@@ -157,11 +157,7 @@ const fn texts<const N: usize>(meaning: bool) -> [[u8; N]; QUELL_COUNTERS] {
     let mut index = 0;
     while index < QUELL_COUNTERS {
         let counter = Counter::ALL[index];
-        texts[index] = terminated(if meaning {
-            counter.meaning()
-        } else {
-            counter.label()
-        });
+        texts[index] = terminated(if meaning { counter.meaning() } else { counter.label() });
         index += 1;
     }
     texts
@@ -248,9 +244,7 @@ pub unsafe extern "C" fn quell_cpu_stats(
         // SAFETY: C vouches for its memory.
         let made = unsafe { crate::place::made(engine) }?;
         let known = (cpu as usize) < made.cpus;
-        let cpu = known
-            .then_some(CpuId(cpu as u16))
-            .ok_or(quell_status::Cpu)?;
+        let cpu = known.then_some(CpuId(cpu as u16)).ok_or(quell_status::Cpu)?;
         // SAFETY: C vouches for the memory behind `counts`.
         unsafe { write(&made.engine().cpu_stats(cpu), counts) }
     })

@@ -115,11 +115,7 @@ impl quell_range {
         let within = self.start < HALF || (PAGES - HALF..PAGES).contains(&self.start);
         let within = within && self.pages <= end - self.start;
         refuse(self.pages == 0 || !whole || !within, quell_status::Range)?;
-        Ok(PageRange {
-            start: Page(self.start),
-            pages: self.pages,
-            stride,
-        })
+        Ok(PageRange { start: Page(self.start), pages: self.pages, stride })
     }
 }
 

@@ -84,11 +84,7 @@ pub unsafe extern "C" fn quell_zero_plan_new(
         let place = room(plan)?;
         let available = quell_arch::zero::available();
         let chooser = Chooser {
-            available: if vectors {
-                available
-            } else {
-                available.without_vectors()
-            },
+            available: if vectors { available } else { available.without_vectors() },
             caches: quell_arch::zero::caches(),
         };
         let mut policy = ClearPolicy::cooperative(chooser.defaults());
@@ -100,10 +96,7 @@ pub unsafe extern "C" fn quell_zero_plan_new(
         }
         // SAFETY: C vouches for the memory behind `place`.
         unsafe {
-            place.write(PlanCell {
-                seal: SEAL,
-                policy: MaybeUninit::new(policy),
-            });
+            place.write(PlanCell { seal: SEAL, policy: MaybeUninit::new(policy) });
         }
         Ok(())
     })
@@ -143,10 +136,7 @@ pub unsafe extern "C" fn quell_zero(
         if bytes == 0 || !bytes.is_multiple_of(page) || !ends {
             return Err(quell_status::Range);
         }
-        let extent = Extent {
-            first: Frame(0),
-            frames: bytes as u64 / PAGE_BYTES,
-        };
+        let extent = Extent { first: Frame(0), frames: bytes as u64 / PAGE_BYTES };
         let fault = (fault as usize).checked_sub(start as usize);
         let fault = fault.map(|offset| Frame::containing(offset as u64));
         let preempt = || {

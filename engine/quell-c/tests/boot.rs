@@ -13,52 +13,17 @@ fn booted(folder: &Path, flags: &[&str]) -> Option<(i32, String)> {
     let mut qemu = tool("qemu-system-x86_64", "apt install qemu-system-x86")?;
     let mut gcc = compiler("CC", "cc")?;
     let kernel = folder.join("kernel");
-    gcc.args([
-        "-std=gnu11",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-ffreestanding",
-        "-fno-pic",
-    ]);
+    gcc.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fno-pic"]);
     gcc.args(["-no-pie", "-nostdlib", "-static", "-fno-stack-protector"]);
-    gcc.args([
-        "-mgeneral-regs-only",
-        "-mno-red-zone",
-        "-DQUELL_DEBUG_ASSERTIONS",
-    ]);
-    gcc.arg("-Wl,--gc-sections,--build-id=none,-z,noexecstack,--no-warn-rwx-segments")
-        .args(flags);
-    gcc.arg("-I")
-        .arg(source("include"))
-        .arg("-T")
-        .arg(source("examples/boot/boot.ld"));
-    gcc.arg(source("examples/boot/start.S"))
-        .arg(source("examples/boot/boot.c"));
+    gcc.args(["-mgeneral-regs-only", "-mno-red-zone", "-DQUELL_DEBUG_ASSERTIONS"]);
+    gcc.arg("-Wl,--gc-sections,--build-id=none,-z,noexecstack,--no-warn-rwx-segments").args(flags);
+    gcc.arg("-I").arg(source("include")).arg("-T").arg(source("examples/boot/boot.ld"));
+    gcc.arg(source("examples/boot/start.S")).arg(source("examples/boot/boot.c"));
     let (ok, output) = run(gcc.arg(&library).arg("-o").arg(&kernel));
     assert!(ok, "{output}");
-    qemu.args([
-        "-cpu",
-        "max",
-        "-smp",
-        "2",
-        "-m",
-        "256",
-        "-accel",
-        "tcg,thread=multi",
-    ]);
-    qemu.args([
-        "-display",
-        "none",
-        "-monitor",
-        "none",
-        "-serial",
-        "stdio",
-        "-no-reboot",
-    ]);
-    qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-kernel"])
-        .arg(&kernel);
+    qemu.args(["-cpu", "max", "-smp", "2", "-m", "256", "-accel", "tcg,thread=multi"]);
+    qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
+    qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-kernel"]).arg(&kernel);
     let output = qemu.output().expect("QEMU runs");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     Some((output.status.code().expect("QEMU ends by itself"), text))

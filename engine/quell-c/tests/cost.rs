@@ -46,20 +46,14 @@ fn calls_take_as_many_instructions_as_the_guide_says() {
         let row = format!("| `{name}` | ");
         let said = guide.lines().find_map(|line| line.strip_prefix(&row));
         let said = said.map(|rest| rest.trim_end_matches(" |").split(" | "));
-        let said: Vec<u64> = said
-            .into_iter()
-            .flatten()
-            .filter_map(|cell| cell.parse().ok())
-            .collect();
+        let said: Vec<u64> =
+            said.into_iter().flatten().filter_map(|cell| cell.parse().ok()).collect();
         let near = |is: u64, said: u64| is.abs_diff(said) <= said / SLACK + 1;
         if !matches!(*said, [one, two] if near(*checked, one) && near(*unchecked, two)) {
             wrong.push(name);
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "docs/guide/adopt.md says something else of {wrong:?}"
-    );
+    assert!(wrong.is_empty(), "docs/guide/adopt.md says something else of {wrong:?}");
     // Three of the instructions are the loop's own.
     for (call, each) in [("changed", 8), ("unmapped", 12)] {
         let (_, follow) = checked

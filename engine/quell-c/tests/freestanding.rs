@@ -58,12 +58,9 @@ fn what_is_undefined_is_what_the_header_leaves_to_the_embedder() {
     }
     assert_eq!(wanted, supplied());
     // The library also defines functions that the header declares.
-    for name in [
-        "quell_engine_new",
-        "quell_batch_finish",
-        "quell_flush_before_reuse",
-        "quell_stats",
-    ] {
+    for name in
+        ["quell_engine_new", "quell_batch_finish", "quell_flush_before_reuse", "quell_stats"]
+    {
         assert!(defined.contains(name), "{name}");
     }
 }

@@ -14,10 +14,7 @@ fn no_function_is_missing_from_the_header() {
     let header = std::fs::read_to_string(source("include/quell.h")).expect("the header");
     let mut functions = 0;
     for text in texts() {
-        for (_, rest) in text
-            .match_indices("fn quell_")
-            .map(|(at, _)| text.split_at(at + 3))
-        {
+        for (_, rest) in text.match_indices("fn quell_").map(|(at, _)| text.split_at(at + 3)) {
             let name = rest.split('(').next().expect("a name");
             assert!(
                 header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}(")),
@@ -56,14 +53,7 @@ fn compiled(variable: &str, default: &str, flags: &[&str], file: &str) -> Option
     let mut compiler = compiler(variable, default)?;
     compiler
         .args(flags)
-        .args([
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-fsyntax-only",
-            "-I",
-        ])
+        .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"])
         .arg(source("include"))
         .arg(source(file));
     Some(run(&mut compiler))
@@ -71,12 +61,7 @@ fn compiled(variable: &str, default: &str, flags: &[&str], file: &str) -> Option
 
 #[test]
 fn c_compiles_it_freestanding_with_the_sizes_that_it_says() {
-    compiles(
-        "CC",
-        "cc",
-        &["-std=c11", "-ffreestanding"],
-        "tests/c/sizes.c",
-    );
+    compiles("CC", "cc", &["-std=c11", "-ffreestanding"], "tests/c/sizes.c");
 }
 
 #[test]
@@ -108,17 +93,11 @@ fn a_kernels_own_types_need_no_header_of_c() {
 
 #[test]
 fn a_scope_that_is_passed_for_a_purpose_does_not_compile() {
-    for (variable, default, flags) in [
-        ("CC", "cc", ["-std=c11", "-Wenum-conversion"]),
-        ("CXX", "c++", ["-std=c++17", "-xc++"]),
-    ] {
+    for (variable, default, flags) in
+        [("CC", "cc", ["-std=c11", "-Wenum-conversion"]), ("CXX", "c++", ["-std=c++17", "-xc++"])]
+    {
         let file = "tests/c/exchanged.c";
-        compiles(
-            variable,
-            default,
-            &[&flags[..], &["-DRIGHT"]].concat(),
-            file,
-        );
+        compiles(variable, default, &[&flags[..], &["-DRIGHT"]].concat(), file);
         if let Some((ok, output)) = compiled(variable, default, &flags, file) {
             let both = ["enum quell_purpose", "enum quell_scope"];
             let both = both.map(|name| output.replace("enum ", "").contains(&name[5..]));
@@ -154,10 +133,7 @@ fn doxygen_finds_every_function() {
     let declares = |line: &&str| line.starts_with(char::is_alphabetic) && line.contains(" quell_");
     let declared = header.lines().filter(declares);
     let declared = declared.filter(|line| line.contains('(') && !line.ends_with('{'));
-    assert_eq!(
-        found.matches(r#"<memberdef kind="function""#).count(),
-        declared.count()
-    );
+    assert_eq!(found.matches(r#"<memberdef kind="function""#).count(), declared.count());
 }
 
 #[test]

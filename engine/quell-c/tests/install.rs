@@ -20,23 +20,14 @@ fn architecture(library: &Path) -> object::Architecture {
     let archive = ArchiveFile::parse(&*data).expect("an archive");
     let members = archive.members().map(|member| member.expect("a member"));
     let mut own = members.filter(|member| member.name().starts_with(b"quell_c"));
-    let member = own
-        .next()
-        .expect("the engine's member")
-        .data(&*data)
-        .expect("its bytes");
-    object::File::parse(member)
-        .expect("an object")
-        .architecture()
+    let member = own.next().expect("the engine's member").data(&*data).expect("its bytes");
+    object::File::parse(member).expect("an object").architecture()
 }
 
 fn pkg_config(prefix: &Path, question: &str) -> Option<Vec<String>> {
     let mut pkg_config = tool("pkg-config", "apt install pkg-config")?;
     pkg_config.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
-    let output = pkg_config
-        .args([question, "quell"])
-        .output()
-        .expect("it runs");
+    let output = pkg_config.args([question, "quell"]).output().expect("it runs");
     assert!(output.status.success());
     let words = String::from_utf8(output.stdout).expect("text");
     Some(words.split_whitespace().map(str::to_owned).collect())
@@ -51,24 +42,19 @@ fn pkg_config_and_cmake_find_an_installed_debug_library() {
     let Some(()) = installed("x86_64-unknown-none", &prefix) else {
         return;
     };
-    let (Some(flags), Some(libraries)) = (
-        pkg_config(&prefix, "--cflags"),
-        pkg_config(&prefix, "--libs"),
-    ) else {
+    let (Some(flags), Some(libraries)) =
+        (pkg_config(&prefix, "--cflags"), pkg_config(&prefix, "--libs"))
+    else {
         return;
     };
     let program = folder.path().join("left");
     let mut cc = compiler("CC", "cc").expect("found above");
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program);
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
     cc.args(flags).arg(source("tests/c/left.c")).args(libraries);
     let (ok, output) = run(&mut cc);
     assert!(ok, "{output}");
     let (ok, output) = run(&mut std::process::Command::new(&program));
-    assert!(
-        !ok && output.contains("quell_panic: the batch at"),
-        "{output}"
-    );
+    assert!(!ok && output.contains("quell_panic: the batch at"), "{output}");
 
     let Some(mut cmake) = tool("cmake", "apt install cmake") else {
         return;
@@ -84,9 +70,7 @@ fn pkg_config_and_cmake_find_an_installed_debug_library() {
     cmake.arg("-S").arg(folder.path()).arg("-B").arg(&build);
     let (ok, output) = run(cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())));
     assert!(ok, "{output}");
-    let (ok, output) = run(std::process::Command::new("cmake")
-        .arg("--build")
-        .arg(&build));
+    let (ok, output) = run(std::process::Command::new("cmake").arg("--build").arg(&build));
     assert!(ok && build.join("left").exists(), "{output}");
 }
 
@@ -94,16 +78,8 @@ fn pkg_config_and_cmake_find_an_installed_debug_library() {
 #[ignore = "builds libraries for two more architectures: `cargo xtask ci c`"]
 fn libraries_for_other_architectures_link_to_their_programs() {
     for (target, is, cross) in [
-        (
-            "aarch64-unknown-none-softfloat",
-            object::Architecture::Aarch64,
-            "aarch64-linux-gnu-gcc",
-        ),
-        (
-            "riscv64imac-unknown-none-elf",
-            object::Architecture::Riscv64,
-            "riscv64-linux-gnu-gcc",
-        ),
+        ("aarch64-unknown-none-softfloat", object::Architecture::Aarch64, "aarch64-linux-gnu-gcc"),
+        ("riscv64imac-unknown-none-elf", object::Architecture::Riscv64, "riscv64-linux-gnu-gcc"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let Some(()) = installed(target, folder.path()) else {
@@ -114,14 +90,7 @@ fn libraries_for_other_architectures_link_to_their_programs() {
             continue;
         };
         let flags = pkg_config(folder.path(), "--cflags").unwrap_or_default();
-        gcc.args([
-            "-std=c11",
-            "-ffreestanding",
-            "-Wall",
-            "-Werror",
-            "-fsyntax-only",
-        ])
-        .args(flags);
+        gcc.args(["-std=c11", "-ffreestanding", "-Wall", "-Werror", "-fsyntax-only"]).args(flags);
         let (ok, output) = run(gcc.arg(source("tests/c/sizes.c")));
         assert!(ok, "{output}");
     }

@@ -12,10 +12,8 @@ use std::process::Command;
 /// where C is required: that takes as long as many tests.
 fn with_libraries(file: &str, flags: &[&str], judge: impl Fn(bool, &mut Command)) {
     let required = std::env::var_os("QUELL_REQUIRE_C");
-    let libraries: [Option<PathBuf>; 2] = [
-        Some(host_library()),
-        required.and_then(|_| kernel_library()),
-    ];
+    let libraries: [Option<PathBuf>; 2] =
+        [Some(host_library()), required.and_then(|_| kernel_library())];
     for (index, library) in libraries.into_iter().enumerate() {
         let Some(library) = library else { continue };
         let directory = tempfile::tempdir().expect("a directory");
@@ -43,10 +41,7 @@ fn the_example_gives_a_frame_a_new_owner() {
 fn the_example_fails_without_invalidations() {
     with_libraries(EXAMPLE, &["-DWITHOUT_INVALIDATE"], |_, command| {
         let (ok, output) = run(command);
-        assert!(
-            !ok && output.contains("has used a frame that has a new owner"),
-            "{output}"
-        );
+        assert!(!ok && output.contains("has used a frame that has a new owner"), "{output}");
     });
 }
 
@@ -205,10 +200,7 @@ fn a_panic_ends_in_the_embedders_function() {
     with_libraries("tests/c/panic.c", &[], |kernel, command| {
         let (ok, output) = run(command);
         assert!(!ok && !output.contains("quell went on"), "{output}");
-        assert!(
-            output.contains("the engine was made for fewer CPUs"),
-            "{output}"
-        );
+        assert!(output.contains("the engine was made for fewer CPUs"), "{output}");
         assert_eq!(output.contains("quell_panic: "), kernel, "{output}");
         assert!(output.contains(".rs:"), "{output}");
     });

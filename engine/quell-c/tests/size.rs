@@ -24,10 +24,7 @@ const BUILDS: [(&str, &str); 6] = [
     ("S2 alone", "tags"),
     ("S3 alone", "lazy"),
     ("S4 alone", "remote"),
-    (
-        "all",
-        "batch,extents,tags,lazy,remote,broadcast,secondary,kernel,start,text",
-    ),
+    ("all", "batch,extents,tags,lazy,remote,broadcast,secondary,kernel,start,text"),
 ];
 
 /// A size may differ by one part in this many with another compiler.
@@ -51,9 +48,7 @@ fn functions(archive: &[u8]) -> Vec<String> {
         let member = member.expect("a member");
         let file =
             object::File::parse(member.data(archive).expect("its bytes")).expect("an object");
-        let exported = file
-            .symbols()
-            .filter(|symbol| symbol.is_global() && symbol.is_definition());
+        let exported = file.symbols().filter(|symbol| symbol.is_global() && symbol.is_definition());
         let names_of = exported.filter_map(|symbol| symbol.name().ok().map(str::to_owned));
         names.extend(names_of.filter(|name| name.starts_with("quell_")));
     }
@@ -127,19 +122,8 @@ fn a_small_library_has_no_text_and_no_panics() {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let (object, linked) = (folder.path().join("small.o"), folder.path().join("small"));
-    compiler.args([
-        "-std=c11",
-        "-O2",
-        "-ffreestanding",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-c",
-        "-I",
-    ]);
-    compiler
-        .arg(source("include"))
-        .arg(source("tests/c/small.c"));
+    compiler.args(["-std=c11", "-O2", "-ffreestanding", "-Wall", "-Wextra", "-Werror", "-c", "-I"]);
+    compiler.arg(source("include")).arg(source("tests/c/small.c"));
     let (ok, output) = run(compiler.arg("-o").arg(&object));
     assert!(ok, "{output}");
     let mut ld = Command::new("ld");
@@ -156,10 +140,7 @@ fn a_small_library_has_no_text_and_no_panics() {
     );
     assert!(names.iter().any(|name| name.contains("quell_batch_finish")));
     for left_out in ["core3fmt", "policy_text", "panicking", "from_utf8"] {
-        assert!(
-            !names.iter().any(|name| name.contains(left_out)),
-            "{left_out} is linked"
-        );
+        assert!(!names.iter().any(|name| name.contains(left_out)), "{left_out} is linked");
     }
 }
 
@@ -167,8 +148,6 @@ fn a_small_library_has_no_text_and_no_panics() {
 fn names(program: &Path) -> Vec<String> {
     let bytes = std::fs::read(program).expect("a program");
     let file = object::File::parse(&*bytes).expect("a program");
-    let symbols = file
-        .symbols()
-        .filter_map(|symbol| symbol.name().ok().map(str::to_owned));
+    let symbols = file.symbols().filter_map(|symbol| symbol.name().ok().map(str::to_owned));
     symbols.collect()
 }

@@ -156,10 +156,8 @@ impl<H: Bench> Part<'_, '_, H> {
                         .for_each(|page| self.set(BASE.plus(page), Some((frame, Rights::Read))));
                     self.flush(BASE, pages);
                 });
-                verdict = verdict.and(expect(
-                    all(value),
-                    "part of a range had its old content after a change",
-                ));
+                verdict = verdict
+                    .and(expect(all(value), "part of a range had its old content after a change"));
             }
             self.lead(|| {
                 (0..pages).for_each(|page| self.set(BASE.plus(page), None));
@@ -198,10 +196,7 @@ impl<H: Bench> Part<'_, '_, H> {
         let fresh = self.reads(BASE, 3);
         self.end(BASE);
         expect(right, "a space saw another's page")?;
-        expect(
-            fresh,
-            "a space was entered with translations from before a flush",
-        )
+        expect(fresh, "a space was entered with translations from before a flush")
     }
 
     fn unlink(&self) -> Verdict {
@@ -213,11 +208,7 @@ impl<H: Bench> Part<'_, '_, H> {
             let [_, new] = self.shared.pair;
             self.lead(|| {
                 let table = self.hw.unlink_table(self.root(0), page);
-                let range = PageRange {
-                    start: page,
-                    pages: TABLE,
-                    stride: PageSize::Base,
-                };
+                let range = PageRange { start: page, pages: TABLE, stride: PageSize::Base };
                 let mut batch = self.engine.batch(Purpose::Call);
                 batch.table_unlinked(&self.shared.spaces[0], range, table);
                 for table in batch.finish() {
@@ -298,10 +289,8 @@ impl<H: Bench> Part<'_, '_, H> {
                 // Wait until the others have read.
                 self.until(2 + self.hw.cpus() as u64 - 1);
                 let gone = self.hw.try_read(BASE.address()).is_none();
-                verdict = verdict.and(expect(
-                    gone,
-                    "an unmapped page could be read after its flush",
-                ));
+                verdict =
+                    verdict.and(expect(gone, "an unmapped page could be read after its flush"));
                 batch.finish().for_each(drop);
             } else {
                 if self.me == second {
@@ -310,10 +299,8 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.until(2);
                 let gone = self.hw.try_read(BASE.address()).is_none();
                 self.shared.stage.fetch_add(1, SeqCst);
-                verdict = verdict.and(expect(
-                    gone,
-                    "an unmapped page could be read after its flush",
-                ));
+                verdict =
+                    verdict.and(expect(gone, "an unmapped page could be read after its flush"));
             }
             self.barrier();
         }
@@ -339,10 +326,8 @@ impl<H: Bench> Part<'_, '_, H> {
             });
             let still = self.hw.try_read(BASE.address());
             let same = still.is_none_or(|value| value == OLD);
-            verdict = verdict.and(expect(
-                same,
-                "a frame changed before its deferred flush was made",
-            ));
+            verdict =
+                verdict.and(expect(same, "a frame changed before its deferred flush was made"));
             self.lead(|| {
                 // This returns `None` if the flush wasn't deferred but made at once.
                 let _ = self.engine.flush_before_reuse(deferred_flush);
@@ -437,10 +422,8 @@ impl<H: Bench> Part<'_, '_, H> {
     fn devices(&self) -> Verdict {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
         let [old, new] = self.shared.pair;
-        let mut verdict = expect(
-            H::HAS_SECONDARY,
-            "a device walks the tables, but HAS_SECONDARY is false",
-        );
+        let mut verdict =
+            expect(H::HAS_SECONDARY, "a device walks the tables, but HAS_SECONDARY is false");
         for round in 0..2 * self.hw.cpus() as u64 {
             verdict = verdict.and(self.begin(BASE, Rights::Read));
             let (mut found, mut forgot) = (true, true);
@@ -466,10 +449,8 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.hw.set_word(old, 0, NEW);
             });
             verdict = verdict.and(expect(found, "a device could not read a mapped page"));
-            verdict = verdict.and(expect(
-                forgot,
-                "a device read a page's old content after a change",
-            ));
+            verdict =
+                verdict.and(expect(forgot, "a device read a page's old content after a change"));
         }
         verdict
     }

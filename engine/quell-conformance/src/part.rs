@@ -124,20 +124,14 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
     }
 
     pub fn enter(&self, index: usize) {
-        self.engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(self.loaded(), &self.shared.spaces[index]);
+        self.engine.this_cpu().mask_interrupts().switch(self.loaded(), &self.shared.spaces[index]);
         self.current.set(Some(index));
     }
 
     /// Loads the space that was loaded before the suite. Returns whether there was one.
     pub fn enter_before(&self) -> bool {
         if let Some(space) = self.before {
-            self.engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(self.loaded(), space);
+            self.engine.this_cpu().mask_interrupts().switch(self.loaded(), space);
             self.current.set(None);
         }
         self.before.is_some()
@@ -192,11 +186,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
     /// Flushes changed entries of the first space, as at the end of a system call.
     pub fn flush(&self, page: Page, pages: u64) {
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
-        batch.changed(
-            &self.shared.spaces[0],
-            PageRange::base(page, pages),
-            Scope::Leaf,
-        );
+        batch.changed(&self.shared.spaces[0], PageRange::base(page, pages), Scope::Leaf);
         batch.finish().for_each(drop);
     }
 

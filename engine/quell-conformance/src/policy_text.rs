@@ -28,26 +28,14 @@ pub const TERMS: &[(&str, &str)] = &[
     ("S2", Mechanism::Tags.title()),
     ("S3", Mechanism::LazyUnmap.title()),
     ("S4", Mechanism::RemoteFlush.title()),
-    (
-        "+S3  -S3",
-        "adds or removes a mechanism, as in S0+S4 or all-S3",
-    ),
-    (
-        ",tags=N",
-        "address spaces kept tagged on each CPU (S2): a number, all or off; 6 by default",
-    ),
+    ("+S3  -S3", "adds or removes a mechanism, as in S0+S4 or all-S3"),
+    (",tags=N", "address spaces kept tagged on each CPU (S2): a number, all or off; 6 by default"),
     (
         ",cap=SIZE",
         "longest extent zeroed without a preemption point (S1): bytes or none; 32M by default",
     ),
-    (
-        ",concurrent=no",
-        "S4's first part: flush here while the requests travel; yes or no",
-    ),
-    (
-        ",asynchronous=no",
-        "S4's second part: acknowledge on receipt, flush afterwards; yes or no",
-    ),
+    (",concurrent=no", "S4's first part: flush here while the requests travel; yes or no"),
+    (",asynchronous=no", "S4's second part: acknowledge on receipt, flush afterwards; yes or no"),
     (
         ",inline=no",
         "S4's third part: the request lies in the line that the target reads; yes or no",
@@ -62,10 +50,7 @@ struct ShortText<const N: usize> {
 }
 
 impl<const N: usize> ShortText<N> {
-    const EMPTY: Self = ShortText {
-        bytes: [0; N],
-        length: 0,
-    };
+    const EMPTY: Self = ShortText { bytes: [0; N], length: 0 };
 
     fn as_str(&self) -> &str {
         // `write_str` accepts only whole characters.
@@ -127,10 +112,7 @@ impl PolicyError {
         let mut short = ShortText::EMPTY;
         // We cut off a long part.
         let _ = short.write_str(culprit);
-        PolicyError {
-            expected,
-            culprit: short,
-        }
+        PolicyError { expected, culprit: short }
     }
 }
 
@@ -150,14 +132,12 @@ impl fmt::Display for PolicyError {
                 f,
                 "no detail `{culprit}`; there are tags, cap, concurrent, asynchronous and inline"
             ),
-            Expectation::Tags => write!(
-                f,
-                "`{culprit}`: expected a number from 1 to 65535, all or off"
-            ),
-            Expectation::Cap => write!(
-                f,
-                "`{culprit}`: expected at least {PAGE_BYTES} bytes, like 8M, or none"
-            ),
+            Expectation::Tags => {
+                write!(f, "`{culprit}`: expected a number from 1 to 65535, all or off")
+            }
+            Expectation::Cap => {
+                write!(f, "`{culprit}`: expected at least {PAGE_BYTES} bytes, like 8M, or none")
+            }
             Expectation::Switch => write!(f, "`{culprit}`: expected yes or no"),
         }
     }
@@ -219,9 +199,7 @@ fn bytes(text: &str) -> Option<u64> {
 fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
     let text = text.trim();
     let wrong = |expected| PolicyError::new(expected, text);
-    let (key, value) = text
-        .split_once('=')
-        .ok_or_else(|| wrong(Expectation::Detail))?;
+    let (key, value) = text.split_once('=').ok_or_else(|| wrong(Expectation::Detail))?;
     let (key, value) = (key.trim(), value.trim());
     let switch = match key {
         "tags" => {
@@ -317,10 +295,8 @@ fn write_details(policy: &Policy, out: &mut impl Write) -> fmt::Result {
             Some(bytes) => {
                 let units = [(30, "G"), (20, "M"), (10, "K"), (0, "")];
                 let whole = |shift: u32| bytes > 0 && bytes.is_multiple_of(1 << shift);
-                let (shift, unit) = units
-                    .into_iter()
-                    .find(|&(shift, _)| whole(shift))
-                    .unwrap_or((0, ""));
+                let (shift, unit) =
+                    units.into_iter().find(|&(shift, _)| whole(shift)).unwrap_or((0, ""));
                 write!(out, ",cap={}{unit}", bytes >> shift)?;
             }
         }
@@ -381,10 +357,7 @@ mod tests {
     fn terms_add_up() {
         assert_eq!(parse("baseline"), Policy::BASELINE);
         assert_eq!(parse("all"), Policy::ALL);
-        assert_eq!(
-            parse("S0+s4"),
-            Policy::only(Mechanism::Batch).with(Mechanism::RemoteFlush)
-        );
+        assert_eq!(parse("S0+s4"), Policy::only(Mechanism::Batch).with(Mechanism::RemoteFlush));
         assert_eq!(parse("all-S0-S1-S2-S3-S4"), Policy::BASELINE);
         assert_eq!(parse("baseline+S0+S1+S2+S3+S4"), Policy::ALL);
     }
@@ -417,10 +390,7 @@ mod tests {
         assert_eq!(text(parse("all,tags=off")), "all-S2");
         assert_eq!(text(parse("s0 + S2,cap=8192K")), "S0+S2,cap=8M");
         assert_eq!(format!("{:>6}|", PolicyText(Policy::ALL)), "   all|");
-        let no_slots = Policy {
-            tags: TagPolicy::Slots(0),
-            ..Policy::ALL
-        };
+        let no_slots = Policy { tags: TagPolicy::Slots(0), ..Policy::ALL };
         assert_eq!(text(no_slots), "all-S2", "no slots are no tags");
     }
 

@@ -33,10 +33,7 @@ impl<H: Bench> Part<'_, '_, H> {
         self.barrier();
         let alone = seat.is_none_or(|seat| seat.load(SeqCst) == 1);
         let stays = (0..ADDS).all(|_| self.hw.this_cpu().index() == self.me);
-        expect(
-            seat.is_some(),
-            "a CPU's number is not below the bench's number of CPUs",
-        )?;
+        expect(seat.is_some(), "a CPU's number is not below the bench's number of CPUs")?;
         expect(alone, "two CPUs have the same number")?;
         expect(stays, "the number of a CPU has changed")
     }
@@ -77,10 +74,7 @@ impl<H: Bench> Part<'_, '_, H> {
         let verdict = self.begin(BASE, Rights::Read);
         self.engine.this_cpu().leave(&self.shared.spaces[0]);
         let gone = self.hw.try_read(BASE.address()) != Some(OLD);
-        self.engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(None, &self.shared.spaces[0]);
+        self.engine.this_cpu().mask_interrupts().switch(None, &self.shared.spaces[0]);
         let back = self.reads(BASE, OLD);
         self.end(BASE);
         verdict?;

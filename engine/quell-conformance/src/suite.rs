@@ -58,10 +58,7 @@ pub struct Suite<'e, 'm, H: Bench> {
 impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
     /// Creates a suite for the CPUs that [`Bench::cpus`] counts. The engine may also have other spaces.
     pub fn new(engine: &'e Engine<'m, H>) -> Self {
-        Suite {
-            engine,
-            shared: SharedState::new(engine),
-        }
+        Suite { engine, shared: SharedState::new(engine) }
     }
 
     /// Runs every check on this CPU, once.

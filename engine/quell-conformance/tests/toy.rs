@@ -96,12 +96,10 @@ impl Tlb {
     fn invalidate(&mut self, what: Invalidation, everywhere: bool) {
         match what {
             Invalidation::Range { tag, range, scope } => {
-                self.leaves
-                    .retain(|(held, page), _| *held != tag || !range.contains(*page));
+                self.leaves.retain(|(held, page), _| *held != tag || !range.contains(*page));
                 if scope == Scope::Tables {
                     let spans = range.start.0 / 512..=(range.end().0 - 1) / 512;
-                    self.tables
-                        .retain(|(held, span), _| *held != tag || !spans.contains(span));
+                    self.tables.retain(|(held, span), _| *held != tag || !spans.contains(span));
                 }
             }
             Invalidation::Tag(tag) => {
@@ -238,10 +236,7 @@ impl<const S: bool> Toy<S> {
     fn allocate(&self, frames: u64) -> Extent {
         let first = self.next_frame.fetch_add(frames as usize, SeqCst);
         assert!(first + frames as usize <= FRAMES, "too few frames");
-        Extent {
-            first: Frame(first as u64),
-            frames,
-        }
+        Extent { first: Frame(first as u64), frames }
     }
 
     /// Takes a pending interrupt unless interrupts are masked.
@@ -337,8 +332,7 @@ impl<const S: bool> Broadcast for Toy<S> {
             if self.wrong != Mistake::NoBroadcast || index == ME.get() {
                 let mut tlb = cpu.tlb.lock().unwrap();
                 let everywhere = self.tags_are_everybodys();
-                sent.iter()
-                    .for_each(|what| tlb.invalidate(*what, everywhere));
+                sent.iter().for_each(|what| tlb.invalidate(*what, everywhere));
             }
         }
     }
@@ -590,8 +584,7 @@ unsafe impl<const S: bool> Bench for Toy<S> {
     }
 
     fn try_write(&self, address: u64, value: u64) -> bool {
-        self.access(address, Rights::Write, |word| word.store(value, SeqCst))
-            .is_some()
+        self.access(address, Rights::Write, |word| word.store(value, SeqCst)).is_some()
     }
 }
 
@@ -606,9 +599,7 @@ fn machine<const S: bool>(
         wrong,
         tagging,
         // Frame 0 means "no table".
-        memory: (0..FRAMES)
-            .map(|_| [const { AtomicU64::new(0) }; 512])
-            .collect(),
+        memory: (0..FRAMES).map(|_| [const { AtomicU64::new(0) }; 512]).collect(),
         next_frame: AtomicUsize::new(1),
         own: Default::default(),
         taken: Mutex::default(),
@@ -624,9 +615,7 @@ fn machine<const S: bool>(
     let engine =
         Engine::new(toy, cpus.leak(), ledger.leak(), policy).expect("a machine that holds");
     let engine: &'static ToyEngine<S> = Box::leak(Box::new(engine));
-    let _ = toy.handler.set(Box::new(|| {
-        engine.this_cpu().mask_interrupts().on_interrupt()
-    }));
+    let _ = toy.handler.set(Box::new(|| engine.this_cpu().mask_interrupts().on_interrupt()));
     (toy, engine)
 }
 
@@ -731,12 +720,7 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
 /// until a watchdog ends the wait.
 #[test]
 fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
-    let hangs = |wrong| {
-        run_on(machine::<true>(PCID, Policy::ALL, wrong))
-            .0
-            .hung
-            .load(SeqCst)
-    };
+    let hangs = |wrong| run_on(machine::<true>(PCID, Policy::ALL, wrong)).0.hung.load(SeqCst);
     assert!(!hangs(Mistake::Nothing));
     assert!(hangs(Mistake::InterruptWaits));
 }
@@ -781,11 +765,7 @@ fn mutants_of_the_engine_are_found() {
     ] {
         fails(PCID, Mistake::Mutant(mutant), name);
     }
-    fails(
-        ASID,
-        Mistake::Mutant("FlushPendingOnlyWaits"),
-        "later_observers",
-    );
+    fails(ASID, Mistake::Mutant("FlushPendingOnlyWaits"), "later_observers");
 }
 
 #[test]
@@ -859,9 +839,6 @@ fn the_suite_leaves_what_it_found() {
             }
         });
         let taken = toy.taken.lock().unwrap();
-        assert!(
-            taken.is_empty(),
-            "{tagging:?}: {taken:?} was not given back"
-        );
+        assert!(taken.is_empty(), "{tagging:?}: {taken:?} was not given back");
     }
 }

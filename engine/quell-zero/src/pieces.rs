@@ -68,18 +68,12 @@ impl ClearPolicy {
 
     /// Makes a policy for a kernel that is preemptible everywhere: whole extents, no cap.
     pub const fn preemptible(plan: Plan) -> Self {
-        ClearPolicy {
-            cap_bytes: None,
-            ..Self::cooperative(plan)
-        }
+        ClearPolicy { cap_bytes: None, ..Self::cooperative(plan) }
     }
 
     /// Makes a policy that zeroes page by page, to compare with.
     pub const fn page_by_page(plan: Plan) -> Self {
-        ClearPolicy {
-            whole_extents: false,
-            ..Self::cooperative(plan)
-        }
+        ClearPolicy { whole_extents: false, ..Self::cooperative(plan) }
     }
 
     /// Returns the pieces in which `extent` is cleared, in order. They are disjoint and cover the extent.
@@ -89,16 +83,11 @@ impl ClearPolicy {
     pub fn pieces(&self, extent: Extent, fault: Option<Frame>) -> Pieces<'_> {
         // We count all positions from the first frame.
         let end = extent.frames;
-        let run = |from: u64, to: u64| Extent {
-            first: extent.first.plus(from),
-            frames: to - from,
-        };
+        let run = |from: u64, to: u64| Extent { first: extent.first.plus(from), frames: to - from };
         let (from, to) = match fault.map(|Frame(fault)| fault.wrapping_sub(extent.first.0)) {
             Some(at) if at < end => (
                 at.saturating_sub(self.neighbours),
-                at.saturating_add(1)
-                    .saturating_add(self.neighbours)
-                    .min(end),
+                at.saturating_add(1).saturating_add(self.neighbours).min(end),
             ),
             // No neighbourhood: an empty run at the end of the extent.
             _ => (end, end),

@@ -53,10 +53,7 @@ impl Plan {
     ///
     /// The zeroing of whole extents was first published with [`Strategy::RepStos`] for all lengths.
     pub const fn uniform(strategy: Strategy) -> Self {
-        Plan {
-            hot: [strategy; CLASSES],
-            bypassing: [strategy; CLASSES],
-        }
+        Plan { hot: [strategy; CLASSES], bypassing: [strategy; CLASSES] }
     }
 
     /// Returns the strategy for a run of `bytes`. A run shorter than 4 KB counts as 4 KB.
@@ -187,12 +184,8 @@ impl Chooser {
     pub const MARGIN: u128 = 32;
 
     /// The rule's order for memory that is read next: through the caches.
-    const THROUGH: [Strategy; 4] = [
-        Strategy::RepStos,
-        Strategy::RepStosq,
-        Strategy::DcZva,
-        Strategy::Stores,
-    ];
+    const THROUGH: [Strategy; 4] =
+        [Strategy::RepStos, Strategy::RepStosq, Strategy::DcZva, Strategy::Stores];
     /// The rule's order for memory that isn't read soon: around the caches.
     const AROUND: [Strategy; 6] = [
         Strategy::NonTemporal512,
@@ -218,19 +211,11 @@ impl Chooser {
     ///   there's no such instruction, or the run is shorter than 16 KB, we clear it like memory that is read next.
     pub fn defaults(&self) -> Plan {
         let first = |preferred: &[Strategy]| {
-            preferred
-                .iter()
-                .copied()
-                .find(|&s| self.available.has(s))
-                .unwrap_or_default()
+            preferred.iter().copied().find(|&s| self.available.has(s)).unwrap_or_default()
         };
         let through = first(&Self::THROUGH);
         let around = first(&Self::AROUND);
-        let around = if around == Strategy::Stores {
-            through
-        } else {
-            around
-        };
+        let around = if around == Strategy::Stores { through } else { around };
         let hot_below = match self.caches.last {
             0 => u64::MAX,
             last => last,
@@ -278,12 +263,7 @@ impl Chooser {
             // The nearest shorter class with samples: its strategy before and now.
             let mut nearest = None;
             for (index, slot) in plan.column_mut(temperature).iter_mut().enumerate() {
-                let here = || {
-                    samples
-                        .iter()
-                        .filter(usable)
-                        .filter(|s| class(s.bytes) == index)
-                };
+                let here = || samples.iter().filter(usable).filter(|s| class(s.bytes) == index);
                 let was = *slot;
                 let best = here().fold(None, faster);
                 let ties = |strategy: &Strategy| {

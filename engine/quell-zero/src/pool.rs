@@ -87,11 +87,7 @@ impl<W: Word> Budget<W> {
     pub fn new(bytes_per_tick: u64, burst: u64, now: u64) -> Self {
         let burst = burst.min(i64::MAX as u64);
         let earned = now.wrapping_mul(bytes_per_tick);
-        Budget {
-            spent: W::new(earned.wrapping_sub(burst)),
-            bytes_per_tick,
-            burst,
-        }
+        Budget { spent: W::new(earned.wrapping_sub(burst)), bytes_per_tick, burst }
     }
 
     /// Takes `bytes` from the budget if it has enough. Returns whether it did.
@@ -228,12 +224,7 @@ impl<'a, W: Word, F: PooledMemory> Pool<'a, W, F> {
         for slot in &*slots {
             slot.store(EMPTY, Relaxed);
         }
-        Pool {
-            slots,
-            reserved: W::new(0),
-            frame_bytes,
-            owner: PhantomData,
-        }
+        Pool { slots, reserved: W::new(0), frame_bytes, owner: PhantomData }
     }
 
     /// Returns the number of frames in the pool, including those being zeroed for it.
@@ -356,11 +347,7 @@ impl<'a, W: Word, F: PooledMemory> Pool<'a, W, F> {
     /// Puts a frame into a slot. The caller has reserved one.
     fn insert(&self, frame: ZeroedFrame<F>) {
         let raw = frame.into_inner().into_raw();
-        debug_assert_ne!(
-            raw,
-            u64::MAX,
-            "PooledMemory::into_raw must stay below u64::MAX"
-        );
+        debug_assert_ne!(raw, u64::MAX, "PooledMemory::into_raw must stay below u64::MAX");
         // There are never more reservations than slots, so one slot is free. A round finds none only if other CPUs put
         // frames in ahead of us.
         loop {

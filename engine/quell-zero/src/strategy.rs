@@ -72,10 +72,7 @@ impl Strategy {
 
     /// Returns whether a short run of memory cleared this way is in the caches afterwards.
     pub const fn keeps_hot(self) -> bool {
-        matches!(
-            self,
-            Strategy::Stores | Strategy::RepStos | Strategy::RepStosq | Strategy::DcZva
-        )
+        matches!(self, Strategy::Stores | Strategy::RepStos | Strategy::RepStosq | Strategy::DcZva)
     }
 
     /// Returns whether the strategy overwrites vector registers, which a kernel must save first.
@@ -146,10 +143,7 @@ impl StrategySet {
 
     /// Removes strategies that overwrite vector registers, for kernels that don't save these.
     pub fn without_vectors(self) -> Self {
-        Strategy::ALL
-            .iter()
-            .filter(|s| s.uses_vectors())
-            .fold(self, |set, &s| set.without(s))
+        Strategy::ALL.iter().filter(|s| s.uses_vectors()).fold(self, |set, &s| set.without(s))
     }
 
     /// Returns whether `strategy` may be used.

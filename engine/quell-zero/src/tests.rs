@@ -53,36 +53,25 @@ impl PhysicalMemory for Recorder {
 }
 
 fn extent(first: u64, frames: u64) -> Extent {
-    Extent {
-        first: Frame(first),
-        frames,
-    }
+    Extent { first: Frame(first), frames }
 }
 
 /// Returns a plan with a different strategy for each temperature.
 fn two_tone() -> Plan {
-    let available = StrategySet::STORES
-        .with(Strategy::RepStos)
-        .with(Strategy::Clzero);
+    let available = StrategySet::STORES.with(Strategy::RepStos).with(Strategy::Clzero);
     let samples: Vec<Sample> = (12..=30)
         .flat_map(|log| {
-            [
-                (Temperature::Hot, Strategy::RepStos),
-                (Temperature::Bypassing, Strategy::Clzero),
-            ]
-            .map(|(temperature, strategy)| Sample {
-                strategy,
-                temperature,
-                bytes: 1 << log,
-                ticks: 1,
-            })
+            [(Temperature::Hot, Strategy::RepStos), (Temperature::Bypassing, Strategy::Clzero)].map(
+                |(temperature, strategy)| Sample {
+                    strategy,
+                    temperature,
+                    bytes: 1 << log,
+                    ticks: 1,
+                },
+            )
         })
         .collect();
-    Chooser {
-        available,
-        ..Chooser::default()
-    }
-    .calibrated(&Plan::default(), &samples)
+    Chooser { available, ..Chooser::default() }.calibrated(&Plan::default(), &samples)
 }
 
 /// Checks all promises of [`Clearer::extent`] for one case.
@@ -129,11 +118,7 @@ fn check_clear(
             return Err("the faulting page's neighbourhood was not cleared last");
         }
         for (e, strategy) in &calls {
-            let temperature = if near(e) {
-                Temperature::Hot
-            } else {
-                Temperature::Bypassing
-            };
+            let temperature = if near(e) { Temperature::Hot } else { Temperature::Bypassing };
             if *strategy != policy.plan.strategy(temperature, e.bytes()) {
                 return Err("a piece was cleared at the wrong temperature");
             }
@@ -217,10 +202,7 @@ fn presets_are_the_published_ones() {
     assert_eq!(count(ClearPolicy::cooperative(plan)), 32);
     assert_eq!(count(ClearPolicy::preemptible(plan)), 1);
     assert_eq!(count(ClearPolicy::page_by_page(plan)), 1 << 18);
-    let s1 = ClearPolicy {
-        cap_bytes: Some(ClearPolicy::S1_CAP),
-        ..ClearPolicy::cooperative(plan)
-    };
+    let s1 = ClearPolicy { cap_bytes: Some(ClearPolicy::S1_CAP), ..ClearPolicy::cooperative(plan) };
     assert_eq!(count(s1), 128);
     assert_eq!(ClearPolicy::preemptible(plan).cap_bytes, None);
     // Linux keeps two neighbours on either side.
@@ -239,19 +221,14 @@ fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
     };
     let plan = Plan::uniform(Strategy::RepStos);
     let page_by_page = ClearPolicy::page_by_page(plan);
-    let towards: Vec<u64> = (512..698)
-        .chain((703..1024).rev())
-        .chain(698..703)
-        .collect();
+    let towards: Vec<u64> = (512..698).chain((703..1024).rev()).chain(698..703).collect();
     assert_eq!(first(page_by_page, 512), towards);
     // A longer extent is cleared from its beginning, for example the smallest, of 513 frames, and one of 1 GB. So are
     // pieces of extents.
     let upwards: Vec<u64> = (512..698).chain(703..1025).chain(698..703).collect();
     assert_eq!(first(page_by_page, 513), upwards);
-    let capped = ClearPolicy {
-        cap_bytes: Some(100 * PAGE_BYTES),
-        ..ClearPolicy::cooperative(plan)
-    };
+    let capped =
+        ClearPolicy { cap_bytes: Some(100 * PAGE_BYTES), ..ClearPolicy::cooperative(plan) };
     assert_eq!(
         first(capped, 512),
         [512, 612, 703, 803, 903, 1003, 698],
@@ -262,13 +239,8 @@ fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
 /// Each piece is cleared by its own length and temperature, and counted accordingly.
 #[test]
 fn a_piece_is_cleared_by_its_own_length() {
-    let available = StrategySet::STORES
-        .with(Strategy::RepStos)
-        .with(Strategy::Clzero);
-    let chooser = Chooser {
-        available,
-        ..Chooser::default()
-    };
+    let available = StrategySet::STORES.with(Strategy::RepStos).with(Strategy::Clzero);
+    let chooser = Chooser { available, ..Chooser::default() };
     // The plan clears through the caches below 16 KB, and around them from there on.
     let policy = ClearPolicy {
         cap_bytes: Some(4 * PAGE_BYTES),

@@ -44,11 +44,7 @@ unsafe impl Hardware for Machine {
         CpuId(THIS_CPU.get())
     }
     fn features(&self) -> Features {
-        Features {
-            tagging: Tagging::None,
-            broadcast: false,
-            full_above: 33,
-        }
+        Features { tagging: Tagging::None, broadcast: false, full_above: 33 }
     }
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -69,9 +65,7 @@ unsafe impl Hardware for Machine {
     }
     fn interrupt(&self, targets: &CpuSet) {
         for cpu in targets.iter() {
-            self.cpus[cpu.index()]
-                .interrupted
-                .store(true, Ordering::Release);
+            self.cpus[cpu.index()].interrupted.store(true, Ordering::Release);
         }
     }
     fn mask_interrupts(&self) -> bool {

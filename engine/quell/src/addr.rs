@@ -133,29 +133,18 @@ impl PageRange {
     /// Makes the range of `pages` base pages from `start`, each mapped by its own entry.
     #[inline]
     pub const fn base(start: Page, pages: u64) -> Self {
-        PageRange {
-            start,
-            pages,
-            stride: PageSize::Base,
-        }
+        PageRange { start, pages, stride: PageSize::Base }
     }
     /// Makes the range of a single mapping of size `stride` at `start`.
     #[inline]
     pub const fn one(start: Page, stride: PageSize) -> Self {
-        PageRange {
-            start,
-            pages: stride.pages(),
-            stride,
-        }
+        PageRange { start, pages: stride.pages(), stride }
     }
     /// Panics if the range is empty: its frame would come out of the batch without a flush.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn assert_some(self) {
-        assert!(
-            self.pages != 0,
-            "a frame is reported behind a range of no page"
-        );
+        assert!(self.pages != 0, "a frame is reported behind a range of no page");
     }
     /// Returns the first page after the range. Numbers wrap around.
     #[inline]

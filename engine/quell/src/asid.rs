@@ -133,12 +133,7 @@ impl<W: Word> GlobalTags<W> {
     /// Makes an allocator of the tags up to `highest`. There are more tags than CPUs:
     /// [`Features::check`](crate::Features::check) ensures it.
     pub(crate) fn new(highest: u16) -> Self {
-        GlobalTags {
-            lock: W::new(0),
-            generation: W::new(1),
-            next: W::new(1),
-            highest,
-        }
+        GlobalTags { lock: W::new(0), generation: W::new(1), next: W::new(1), highest }
     }
 
     /// Returns the tag under which this CPU loads `space`, and whether tags had run out.
@@ -251,9 +246,8 @@ impl<W: Word> GlobalTags<W> {
                 return None;
             }
             self.next.store(next + 1, Relaxed);
-            let set_aside = running
-                .all()
-                .any(|cpu| u64::from(tag_of(cpu.reserved.load(Relaxed)).0) == next);
+            let set_aside =
+                running.all().any(|cpu| u64::from(tag_of(cpu.reserved.load(Relaxed)).0) == next);
             // A tag that a CPU was running under at the rollover stays with its space. [mutant RolloverForgetsReserved]
             if !set_aside {
                 return Some(generation << TAG_BITS | next);

@@ -200,13 +200,7 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes this CPU's own entries. Interrupts are masked.
     #[inline(always)]
     fn flush_mine(self, space: SpaceId, generation: u64, range: Option<u64>, scope: Scope) {
-        let lone = SimpleRequest {
-            space,
-            first: generation,
-            last: generation,
-            range,
-            scope,
-        };
+        let lone = SimpleRequest { space, first: generation, last: generation, range, scope };
         // The initiator may hold the translation, too. [mutant SkipLocalFlush]
         if !self.flush_next(&lone) {
             self.flush_anyhow(space, generation, range, scope);
@@ -296,11 +290,7 @@ impl<H: Hardware> Cpu<'_, H> {
         let from = self.hw.shares_lines_from();
         // With several flushes at the same time, many would find the shared inboxes busy, and requests merge only in
         // own inboxes.
-        if space.flushes().pending > 1 {
-            from.saturating_mul(16)
-        } else {
-            from
-        }
+        if space.flushes().pending > 1 { from.saturating_mul(16) } else { from }
     }
 
     /// Flushes on many other CPUs through their shared inboxes, and on this CPU.
@@ -390,18 +380,9 @@ impl<H: Hardware> Cpu<'_, H> {
         concern: FlushReason,
         shootdown: &mut Shootdown,
     ) {
-        let posting = PostedRequest {
-            post: Post::Inline(laid),
-            marks: Marks::NONE,
-            concern,
-        };
+        let posting = PostedRequest { post: Post::Inline(laid), marks: Marks::NONE, concern };
         // In the common case every target gets a request and an interrupt.
-        let Shootdown {
-            targets,
-            interrupts,
-            sent,
-            ..
-        } = shootdown;
+        let Shootdown { targets, interrupts, sent, .. } = shootdown;
         interrupts.become_same(targets);
         targets.retain(|target| {
             let asked = self.post_to(target, &posting);

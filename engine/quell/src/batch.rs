@@ -242,9 +242,7 @@ where
     /// machine broadcasts invalidations, or if the batch has no place for the space. Never waits.
     pub fn covers(&self, space: &AddressSpace<H>, scope: Scope) -> bool {
         let pending = self.unflushed.pending.as_slice();
-        pending
-            .iter()
-            .any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
+        pending.iter().any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
     }
 
     /// Returns whether you may report a change of `space` after you have dropped the table's lock.
@@ -411,9 +409,7 @@ where
         let pending = self.unflushed.pending.as_slice();
         // A lazy CPU gets no request for a deferred flush, but its walker may read a freed table. [mutant
         // TablesDeferred]
-        let tables = pending
-            .iter()
-            .any(|entry| entry.request.scope() == Scope::Tables);
+        let tables = pending.iter().any(|entry| entry.request.scope() == Scope::Tables);
         let of_kernel = |entry: &&PendingChanges<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
         // A stamp is for kernel mappings or for user mappings, never for both. A CPU in user mode may leave a deferred
@@ -449,16 +445,10 @@ where
                 _ => cpus.union(&entry.space.loaded_on(engine.count)),
             }
         }
-        engine
-            .ledger
-            .record(stamp, engine.count, &cpus, kernels != 0);
+        engine.ledger.record(stamp, engine.count, &cpus, kernels != 0);
         self.unflushed.pending.clear();
         self.borrowed = true;
-        Outcome::Deferred(DeferredFrames::new(
-            &mut self.frames,
-            Stamp(stamp),
-            &mut self.borrowed,
-        ))
+        Outcome::Deferred(DeferredFrames::new(&mut self.frames, Stamp(stamp), &mut self.borrowed))
     }
 }
 
@@ -501,8 +491,7 @@ where
         if !space.begin_pending() {
             return self.add_overflow(&space, range, scope);
         }
-        self.pending
-            .push(PendingChanges::first(space, range, scope, false, true));
+        self.pending.push(PendingChanges::first(space, range, scope, false, true));
     }
 
     /// Returns whether the flush may be deferred until the frames are reused.
@@ -532,9 +521,7 @@ where
     #[cold]
     fn add_overflow(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
         let request = Request::of(range, scope);
-        self.engine
-            .this_cpu()
-            .report_overflow(space, &request, &mut self.overflow);
+        self.engine.this_cpu().report_overflow(space, &request, &mut self.overflow);
     }
 
     #[inline(never)]
@@ -575,18 +562,14 @@ where
             }
             None => {
                 let joins = self.joins();
-                self.pending
-                    .push(PendingChanges::first(space, range, scope, send_now, joins));
+                self.pending.push(PendingChanges::first(space, range, scope, send_now, joins));
             }
         }
     }
 
     #[inline]
     fn find(&self, space: &S) -> Option<usize> {
-        self.pending
-            .as_slice()
-            .iter()
-            .position(|entry| entry.space.id() == space.id())
+        self.pending.as_slice().iter().position(|entry| entry.space.id() == space.id())
     }
 
     /// Flushes all outstanding changes. The frames stay.

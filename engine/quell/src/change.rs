@@ -259,11 +259,7 @@ pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
         || new.user && !old.user
         || new.dirty && !old.dirty
         || new.accessed && !old.accessed;
-    if gained && rules.keeps_refused {
-        Need::Local(scope(old))
-    } else {
-        Need::Nothing
-    }
+    if gained && rules.keeps_refused { Need::Local(scope(old)) } else { Need::Nothing }
 }
 
 #[cfg(test)]
@@ -289,20 +285,10 @@ mod tests {
         ..Entry::ABSENT
     };
     const TABLE: Entry = Entry::table(Frame(7));
-    const FLUSH: Flush = Flush {
-        scope: Scope::Leaf,
-        every_tag: false,
-        break_first: false,
-    };
-    const FLUSH_TABLES: Flush = Flush {
-        scope: Scope::Tables,
-        ..FLUSH
-    };
+    const FLUSH: Flush = Flush { scope: Scope::Leaf, every_tag: false, break_first: false };
+    const FLUSH_TABLES: Flush = Flush { scope: Scope::Tables, ..FLUSH };
     /// A receipt is never enough before the new entry is written.
-    const BREAK: Flush = Flush {
-        break_first: true,
-        ..FLUSH_TABLES
-    };
+    const BREAK: Flush = Flush { break_first: true, ..FLUSH_TABLES };
 
     /// Returns `entry` with a change.
     fn with(mut entry: Entry, change: fn(&mut Entry)) -> Entry {
@@ -311,10 +297,7 @@ mod tests {
     }
 
     fn breaking(break_before_make: Break) -> TlbRules {
-        TlbRules {
-            break_before_make,
-            ..RULES
-        }
+        TlbRules { break_before_make, ..RULES }
     }
 
     #[test]
@@ -342,12 +325,7 @@ mod tests {
             [LEAF, TABLE].map(|entry| with(entry, |e| e.memory = MemoryType(3)));
         let [encrypted, encrypted_table] =
             [LEAF, TABLE].map(|entry| with(entry, |e| e.encrypted = true));
-        let every_tag = |flush| {
-            Need::Flush(Flush {
-                every_tag: true,
-                ..flush
-            })
-        };
+        let every_tag = |flush| Need::Flush(Flush { every_tag: true, ..flush });
         let rows = [
             // A new entry matters only to a CPU that has cached its absence.
             (finds_nothing, ABSENT, LEAF, NOTHING),
@@ -391,11 +369,7 @@ mod tests {
             (arm, LEAF, global, every_tag(BREAK)),
         ];
         for (rules, old, new, need) in rows {
-            assert_eq!(
-                flush_needed(rules, &old, &new),
-                need,
-                "{rules:?}: {old:?} to {new:?}"
-            );
+            assert_eq!(flush_needed(rules, &old, &new), need, "{rules:?}: {old:?} to {new:?}");
         }
     }
 
@@ -412,11 +386,7 @@ mod tests {
         ];
         for (old, flush) in [(LEAF, FLUSH), (TABLE, FLUSH_TABLES)] {
             for new in changes.map(|change| with(old, change)) {
-                assert_eq!(
-                    flush_needed(RULES, &old, &new),
-                    Need::Flush(flush),
-                    "{new:?}"
-                );
+                assert_eq!(flush_needed(RULES, &old, &new), Need::Flush(flush), "{new:?}");
             }
         }
     }

@@ -94,11 +94,7 @@ impl FlushReason {
     /// concern.
     #[inline]
     pub(crate) fn of_flush(scope: Scope, kernel: bool) -> Self {
-        if kernel {
-            FlushReason::Kernel
-        } else {
-            FlushReason::Flush(scope)
-        }
+        if kernel { FlushReason::Kernel } else { FlushReason::Flush(scope) }
     }
 }
 
@@ -321,9 +317,7 @@ impl<W: Word> CpuState<W> {
     /// Returns the next of the first `slots` slots to take over.
     pub(crate) fn next_victim(&self, slots: usize) -> usize {
         let victim = self.private.victim.load(Relaxed) as usize;
-        self.private
-            .victim
-            .store(((victim + 1) % slots) as u64, Relaxed);
+        self.private.victim.store(((victim + 1) % slots) as u64, Relaxed);
         victim
     }
 
@@ -349,9 +343,7 @@ impl<W: Word> CpuState<W> {
             // generation next, sees the change. Otherwise the initiator could skip this CPU while it loads a stale
             // entry.
             // A weaker ordering fails the loom race "an idle CPU loads a space while it is flushed".
-            self.published
-                .activity
-                .store(Activity::Running as u64, SeqCst);
+            self.published.activity.store(Activity::Running as u64, SeqCst);
         }
     }
 
@@ -381,9 +373,7 @@ impl<W: Word> CpuState<W> {
             // Release pairs with `must_be_asked`: this CPU's accesses are over before an initiator finds it idle and
             // skips it.
             // A weaker ordering fails the loom race "a CPU goes idle while its space is flushed".
-            self.published
-                .activity
-                .store(Activity::Lazy as u64, Release);
+            self.published.activity.store(Activity::Lazy as u64, Release);
         }
     }
 
@@ -391,11 +381,7 @@ impl<W: Word> CpuState<W> {
     ///
     /// With `unchecked` it has yet to catch up; [`CpuState::caught_up`] follows.
     pub(crate) fn wake(&self, unchecked: bool) {
-        let activity = if unchecked {
-            Activity::Waking
-        } else {
-            Activity::Running
-        };
+        let activity = if unchecked { Activity::Waking } else { Activity::Running };
         // SeqCst pairs with `must_be_asked`: an initiator sees this CPU awake, or this CPU, which reads generation and
         // stamp next, sees the change. Otherwise it could resume with a stale entry.
         // A weaker ordering fails the loom race "an idle CPU comes back".
@@ -405,9 +391,7 @@ impl<W: Word> CpuState<W> {
     /// Publishes that the CPU has caught up with the space that it resumed.
     pub(crate) fn caught_up(&self) {
         // Relaxed: initiators treat "waking" and "running" alike.
-        self.published
-            .activity
-            .store(Activity::Running as u64, Relaxed);
+        self.published.activity.store(Activity::Running as u64, Relaxed);
     }
 
     /// Publishes that the CPU returns to a program that should run undisturbed.
@@ -416,9 +400,7 @@ impl<W: Word> CpuState<W> {
             // Release pairs with `leave_to_entry`: this CPU's accesses through kernel mappings are over before an
             // initiator leaves a flush to its next entry.
             // A weaker ordering fails the loom race "a program is returned to while the kernel's mappings change".
-            self.published
-                .activity
-                .store(Activity::User as u64, Release);
+            self.published.activity.store(Activity::User as u64, Release);
         }
     }
 
@@ -453,9 +435,7 @@ impl<W: Word> CpuState<W> {
     /// Publishes that the CPU has made the flushes left to its entry.
     pub(crate) fn has_entered(&self) {
         // Relaxed: other CPUs write nothing over "entering", and treat it like "running".
-        self.published
-            .activity
-            .store(Activity::Running as u64, Relaxed);
+        self.published.activity.store(Activity::Running as u64, Relaxed);
     }
 
     /// Leaves the loaded root, if any. Interrupts are masked.
@@ -467,9 +447,7 @@ impl<W: Word> CpuState<W> {
         // Release pairs with `must_be_asked`: this CPU has left its root before an initiator finds it without one and
         // skips it.
         // A weaker ordering fails the loom race "a CPU goes offline while it is asked".
-        self.published
-            .activity
-            .store(Activity::Detached as u64, Release);
+        self.published.activity.store(Activity::Detached as u64, Release);
     }
 
     /// Records that the CPU takes part from now on, with no space loaded. It has yet to flush its old entries.

@@ -18,11 +18,7 @@ use core::sync::atomic::Ordering;
 ///
 /// A smaller machine pays for the maximum only in memory: no operation reads bits of CPUs that the machine doesn't
 /// have.
-pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
-    8192
-} else {
-    1024
-};
+pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") { 8192 } else { 1024 };
 
 const WORDS: usize = MAX_CPUS / 64;
 
@@ -62,10 +58,7 @@ impl CpuBit {
     #[track_caller]
     pub(crate) const fn of(cpu: CpuId) -> CpuBit {
         assert!(cpu.index() < MAX_CPUS, "a CPU whose number is too large");
-        CpuBit {
-            word: cpu.index() / 64,
-            bit: 1 << (cpu.index() % 64),
-        }
+        CpuBit { word: cpu.index() / 64, bit: 1 << (cpu.index() % 64) }
     }
 
     #[inline]
@@ -97,9 +90,7 @@ impl CpuSet {
     /// Makes the empty set in place. A copy of the constant would fill the unused room with zeros.
     #[inline]
     pub(crate) const fn none() -> CpuSet {
-        CpuSet {
-            words: CopyList::new(),
-        }
+        CpuSet { words: CopyList::new() }
     }
 
     /// Makes the set of the CPUs `0..count`.
@@ -107,10 +98,7 @@ impl CpuSet {
     /// # Panics
     /// If `count` exceeds [`MAX_CPUS`].
     pub fn first(count: usize) -> Self {
-        assert!(
-            count <= MAX_CPUS,
-            "{count} CPUs, but at most {MAX_CPUS} are supported"
-        );
+        assert!(count <= MAX_CPUS, "{count} CPUs, but at most {MAX_CPUS} are supported");
         let mut set = Self::none();
         for begin in (0..count).step_by(64) {
             let below = (count - begin).min(64);
@@ -218,11 +206,7 @@ impl CpuSet {
     #[inline]
     pub fn iter(&self) -> Members<'_> {
         let (first, rest) = self.words().split_first().unwrap_or((&0, &[]));
-        Members {
-            left: *first,
-            base: 0,
-            rest,
-        }
+        Members { left: *first, base: 0, rest }
     }
 }
 
@@ -289,9 +273,7 @@ pub(crate) struct AtomicCpuSet<W> {
 impl<W: Word> AtomicCpuSet<W> {
     /// Makes the empty set.
     pub(crate) fn new() -> Self {
-        AtomicCpuSet {
-            bits: core::array::from_fn(|_| W::new(0)),
-        }
+        AtomicCpuSet { bits: core::array::from_fn(|_| W::new(0)) }
     }
 
     /// Adds `cpu` to the set.
@@ -413,9 +395,7 @@ mod tests {
 
     fn shared(members: &BTreeSet<u16>) -> AtomicCpuSet<AtomicU64> {
         let shared = AtomicCpuSet::new();
-        members
-            .iter()
-            .for_each(|&cpu| shared.insert(CpuId(cpu), Ordering::SeqCst));
+        members.iter().for_each(|&cpu| shared.insert(CpuId(cpu), Ordering::SeqCst));
         shared
     }
 

@@ -208,10 +208,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// Returns the limits of a request on this machine.
     #[inline]
     pub(crate) fn most(&self) -> RequestLimits {
-        RequestLimits {
-            ranges: self.hw.ranges(),
-            strides: self.features.full_above,
-        }
+        RequestLimits { ranges: self.hw.ranges(), strides: self.features.full_above }
     }
 
     /// Returns the mechanisms that are on. The compiler knows which ones the machine leaves out.
@@ -342,10 +339,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         if cfg!(debug_assertions) {
             let were_on = self.hw.mask_interrupts();
             self.hw.restore_interrupts(were_on);
-            assert!(
-                !were_on,
-                "what wants interrupts masked is called with interrupts on"
-            );
+            assert!(!were_on, "what wants interrupts masked is called with interrupts on");
         }
     }
 

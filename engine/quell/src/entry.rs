@@ -218,10 +218,7 @@ mod tests {
     #[test]
     fn indices_walk_the_address_from_the_top() {
         let page = Page::containing((5 << 39) | (6 << 30) | (7 << 21) | (8 << 12) | 0x123);
-        assert_eq!(
-            [3, 2, 1, 0].map(|level| Level(level).index(page)),
-            [5, 6, 7, 8]
-        );
+        assert_eq!([3, 2, 1, 0].map(|level| Level(level).index(page)), [5, 6, 7, 8]);
         // The upper half starts in the middle of the root.
         let upper = Page::containing(0xffff_8000_0000_0000);
         assert_eq!(Level::ROOT.index(upper), 256);

@@ -34,11 +34,7 @@ unsafe impl Hardware for OneCpu {
         CpuId(0)
     }
     fn features(&self) -> Features {
-        Features {
-            tagging: Tagging::None,
-            broadcast: false,
-            full_above: 33,
-        }
+        Features { tagging: Tagging::None, broadcast: false, full_above: 33 }
     }
     fn fence(&self) {
         fence(SeqCst);

@@ -191,11 +191,7 @@ impl<H: Hardware> Cpu<'_, H> {
             }
             if !loaded.is_empty() {
                 let everything = FlushInfo::whole(scope);
-                let sent = if too_many_for_outbox {
-                    &everything
-                } else {
-                    &*info
-                };
+                let sent = if too_many_for_outbox { &everything } else { &*info };
                 self.post(&loaded, sent, concern, shootdown);
             }
         }
@@ -407,11 +403,7 @@ impl<H: Hardware> Cpu<'_, H> {
             // A weaker ordering fails the loom race "a CPU comes online while the kernel's mappings change".
             H::Word::fence(SeqCst);
         }
-        PostedRequest {
-            post,
-            marks,
-            concern,
-        }
+        PostedRequest { post, marks, concern }
     }
 
     /// Posts to one CPU if it needs a request. Otherwise returns `None`.
@@ -518,11 +510,7 @@ impl<H: Hardware> Cpu<'_, H> {
         // its NMI handlers. [mutant KernelReceiptIsEnough]
         // It isn't enough for freed tables either, which the target may still walk before it flushes. [mutant
         // EarlyAckForTables]
-        if receipt && !kernel && scope == Scope::Leaf {
-            WaitGoal::Received
-        } else {
-            WaitGoal::Done
-        }
+        if receipt && !kernel && scope == Scope::Leaf { WaitGoal::Received } else { WaitGoal::Done }
     }
 
     /// Waits until `target` has reached this goal for every request posted to it.

@@ -40,23 +40,13 @@ impl<'r> FlushInfo<'r> {
 
     /// Makes a request for everything that is loaded, with this scope.
     pub(crate) const fn whole(scope: Scope) -> FlushInfo<'static> {
-        FlushInfo {
-            space: None,
-            first: 0,
-            last: 0,
-            request: Request::full(scope),
-        }
+        FlushInfo { space: None, first: 0, last: 0, request: Request::full(scope) }
     }
 
     /// Makes the request of one generation of a space.
     #[inline]
     pub(crate) fn of(space: SpaceId, generation: u64, request: &'r Request) -> Self {
-        FlushInfo {
-            space: Some(space),
-            first: generation,
-            last: generation,
-            request,
-        }
+        FlushInfo { space: Some(space), first: generation, last: generation, request }
     }
 
     /// Returns whether it covers kernel mappings only.
@@ -148,11 +138,7 @@ pub(crate) struct SimpleRequest {
 /// Returns the scope that these bits encode.
 #[inline]
 fn scope(meta: u64) -> Scope {
-    if meta & META_TABLES != 0 {
-        Scope::Tables
-    } else {
-        Scope::Leaf
-    }
+    if meta & META_TABLES != 0 { Scope::Tables } else { Scope::Leaf }
 }
 
 /// Decodes these bits into `request`. `word` returns the words of its ranges.
@@ -178,22 +164,12 @@ impl TakenRequest {
     /// Makes an empty place to read into.
     #[inline]
     pub(crate) fn new() -> TakenRequest {
-        TakenRequest {
-            space: None,
-            first: 0,
-            last: 0,
-            request: Request::Empty,
-        }
+        TakenRequest { space: None, first: 0, last: 0, request: Request::Empty }
     }
 
     #[inline]
     pub(crate) fn info(&self) -> FlushInfo<'_> {
-        FlushInfo {
-            space: self.space,
-            first: self.first,
-            last: self.last,
-            request: &self.request,
-        }
+        FlushInfo { space: self.space, first: self.first, last: self.last, request: &self.request }
     }
 
     /// Becomes a full request if it takes more than `full_above` single invalidations.
@@ -377,20 +353,11 @@ pub(crate) struct SimpleWords<W> {
 
 impl<W: Word> SimpleWords<W> {
     pub(crate) fn new() -> Self {
-        SimpleWords {
-            space: W::new(0),
-            generation: W::new(0),
-            range: W::new(0),
-            meta: W::new(0),
-        }
+        SimpleWords { space: W::new(0), generation: W::new(0), range: W::new(0), meta: W::new(0) }
     }
 
     pub(crate) fn write(&self, request: &SimpleRequest) {
-        let kind = if request.range.is_some() {
-            1
-        } else {
-            META_FULL
-        };
+        let kind = if request.range.is_some() { 1 } else { META_FULL };
         self.space.store(request.space.0, Relaxed);
         self.generation.store(request.last, Relaxed);
         self.range.store(request.range.unwrap_or_default(), Relaxed);
@@ -443,11 +410,7 @@ mod tests {
             for (first, last) in (1..5).flat_map(|first| (first..5).map(move |last| (first, last)))
             {
                 for request in requests {
-                    infos.push(FlushInfo {
-                        first,
-                        last,
-                        ..FlushInfo::of(space, first, request)
-                    });
+                    infos.push(FlushInfo { first, last, ..FlushInfo::of(space, first, request) });
                 }
             }
         }
@@ -480,10 +443,7 @@ mod tests {
                     };
                     let told = user.map(|user| (user.space, user.first, user.last));
                     assert_eq!(both.request, Request::Full(scope));
-                    assert_eq!(
-                        (both.space, both.first, both.last),
-                        told.unwrap_or((None, 0, 0))
-                    );
+                    assert_eq!((both.space, both.first, both.last), told.unwrap_or((None, 0, 0)));
                     continue;
                 }
                 assert_eq!(both.space, one.space);

@@ -80,11 +80,7 @@ pub struct DeferredFrames<'b, L: FrameList = FrameArray<Frame>> {
 
 impl<'b, L: FrameList> DeferredFrames<'b, L> {
     pub(crate) fn new(frames: &'b mut L, stamp: Stamp, borrowed: &'b mut bool) -> Self {
-        DeferredFrames {
-            frames: FlushedFrames::new(frames),
-            stamp,
-            borrowed,
-        }
+        DeferredFrames { frames: FlushedFrames::new(frames), stamp, borrowed }
     }
 
     /// Returns the stamp that names this deferred flush, for [`DeferredFlush::defer`](crate::DeferredFlush::defer).

@@ -122,10 +122,7 @@ pub struct PerCpuAddress<H> {
 
 impl<H> PerCpuAddress<H> {
     pub(crate) fn new(address: NonNull<()>) -> Self {
-        PerCpuAddress {
-            address,
-            of: PhantomData,
-        }
+        PerCpuAddress { address, of: PhantomData }
     }
 
     pub(crate) fn address(self) -> NonNull<()> {

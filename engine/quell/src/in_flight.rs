@@ -247,10 +247,7 @@ impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
     /// CPU or a device.
     pub fn start(&mut self) -> FlushInFlight<'_, 'e, S, L, N> {
         self.lose_borrowed();
-        let mut flight = FlushInFlight {
-            batch: None,
-            awaited: Some(StartedFlush::none()),
-        };
+        let mut flight = FlushInFlight { batch: None, awaited: Some(StartedFlush::none()) };
         if let Some(started) = &mut flight.awaited
             && !self.unflushed.start(started)
         {

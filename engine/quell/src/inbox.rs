@@ -46,10 +46,7 @@ pub(crate) struct Outbox<W> {
 
 impl<W: Word> Outbox<W> {
     pub(crate) fn new() -> Self {
-        Outbox {
-            busy: W::new(0),
-            words: FlushWords::new(),
-        }
+        Outbox { busy: W::new(0), words: FlushWords::new() }
     }
 
     /// Reserves the outbox for a flush of its own CPU.
@@ -199,14 +196,8 @@ impl<W: Word> Inbox<W> {
     /// Makes a closed inbox: its CPU isn't online yet.
     pub(crate) fn new() -> Self {
         Inbox {
-            line: RequestLine {
-                state: W::new(CLOSED),
-                words: FlushWords::new(),
-            },
-            acks: Acks {
-                received: W::new(0),
-                done: W::new(0),
-            },
+            line: RequestLine { state: W::new(CLOSED), words: FlushWords::new() },
+            acks: Acks { received: W::new(0), done: W::new(0) },
         }
     }
 

@@ -106,10 +106,7 @@ impl<H: Hardware> Cpu<'_, H> {
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
             self.flush_everything();
             let slot = self.here.slot(self.here.state.slot());
-            if info
-                .space
-                .is_some_and(|space| self.here.state.has_loaded(space))
-            {
+            if info.space.is_some_and(|space| self.here.state.has_loaded(space)) {
                 slot.caught_up_with(slot.generation().max(info.last));
             }
             if self.here.state.activity() == Activity::Lazy {

@@ -148,9 +148,7 @@ impl<H: Hardware> Default for DeferredFlush<H> {
 impl<H: Hardware> DeferredFlush<H> {
     /// Makes the word of a frame that has no deferred flush. Never waits.
     pub fn new() -> Self {
-        DeferredFlush {
-            word: H::Word::new(NONE),
-        }
+        DeferredFlush { word: H::Word::new(NONE) }
     }
 
     /// Returns whether the word is clear: the frame's flush is neither pending nor deferred. Takes one load. Never

@@ -78,10 +78,7 @@ impl<H: Hardware> LedgerEntry<H> {
     /// The first engine that gets the entry keeps it for ever. No other engine accepts it, even after the first engine
     /// is dropped.
     pub fn new() -> Self {
-        LedgerEntry {
-            state: H::Word::new(EntryState::FRESH.0),
-            cpus: AtomicCpuSet::new(),
-        }
+        LedgerEntry { state: H::Word::new(EntryState::FRESH.0), cpus: AtomicCpuSet::new() }
     }
 }
 
@@ -102,11 +99,7 @@ impl EntryState {
         EntryState(stamp << 2 | EntryState::WRITTEN)
     }
     const fn deferred(stamp: u64, kernel: bool) -> EntryState {
-        let deferred = if kernel {
-            EntryState::DEFERRED_OF_KERNEL
-        } else {
-            EntryState::DEFERRED
-        };
+        let deferred = if kernel { EntryState::DEFERRED_OF_KERNEL } else { EntryState::DEFERRED };
         EntryState(stamp << 2 | deferred)
     }
     const fn flushed(stamp: u64) -> EntryState {
@@ -246,9 +239,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // Release pairs with the first load in `deferred_at`: a CPU that sees the deferred flush sees its CPUs, and its
         // spaces have the stamp already.
         // A weaker ordering fails the loom race "the background flushes while a flush is deferred".
-        entry
-            .state
-            .store(EntryState::deferred(stamp, kernel).0, Release);
+        entry.state.store(EntryState::deferred(stamp, kernel).0, Release);
     }
 
     /// Returns whether the deferred flush as of `stamp` covers kernel mappings.
@@ -278,11 +269,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             // A weaker ordering fails the loom race "a reuse while the ledger is used again".
             H::Word::fence(Acquire);
             if entry.state.load(Relaxed) == state.0 {
-                return Some(Deferral {
-                    stamp: state.stamp(),
-                    cpus,
-                    kernel: state.is_of_kernel(),
-                });
+                return Some(Deferral { stamp: state.stamp(), cpus, kernel: state.is_of_kernel() });
             }
         }
     }
@@ -338,8 +325,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// Returns the stamp that still occupies the ledger entry of `stamp`, if it is published.
     pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
-        self.deferred_at(stamp, count)
-            .map(|deferral| deferral.stamp)
+        self.deferred_at(stamp, count).map(|deferral| deferral.stamp)
     }
 
     /// Returns the stamps whose flushes may still be deferred, the oldest first.

@@ -100,11 +100,7 @@ impl<'m, H: Hardware> PerCpuData<'m, H> {
             running: RunningTag::new(),
             stats: CpuStats::new(),
             own: core::array::from_fn(|_| Slot::new()),
-            rest: PerCpuConfig {
-                seat: (AtomicUsize::new(0), AtomicU64::new(0)),
-                slots,
-                lent,
-            },
+            rest: PerCpuConfig { seat: (AtomicUsize::new(0), AtomicU64::new(0)), slots, lent },
         }
     }
 
@@ -124,10 +120,7 @@ impl<'m, H: Hardware> PerCpuData<'m, H> {
     /// Returns the place of its CPU in sets.
     #[inline]
     pub(crate) fn seat(&self) -> CpuBit {
-        CpuBit {
-            word: self.rest.seat.0.load(Relaxed),
-            bit: self.rest.seat.1.load(Relaxed),
-        }
+        CpuBit { word: self.rest.seat.0.load(Relaxed), bit: self.rest.seat.1.load(Relaxed) }
     }
 
     /// Returns the name of this CPU's word at an address, for debugging tools.
@@ -157,9 +150,7 @@ impl<'m, H: Hardware> PerCpuData<'m, H> {
     /// If there is no such slot.
     #[inline]
     pub(crate) fn slot(&self, index: usize) -> &Slot<H> {
-        self.own
-            .get(index)
-            .unwrap_or_else(|| &self.rest.lent[index])
+        self.own.get(index).unwrap_or_else(|| &self.rest.lent[index])
     }
 
     /// Returns all slots.

@@ -212,9 +212,7 @@ impl Policy {
     /// A mechanism counts as on if any part of it is.
     #[inline(always)]
     pub fn lacks(&self, other: &Policy) -> Option<Mechanism> {
-        Mechanism::ALL
-            .into_iter()
-            .find(|mechanism| !self.has(*mechanism) && other.has(*mechanism))
+        Mechanism::ALL.into_iter().find(|mechanism| !self.has(*mechanism) && other.has(*mechanism))
     }
 
     /// Returns this policy without the mechanisms that `most` lacks entirely.

@@ -26,9 +26,7 @@ impl Ranges {
     /// Makes an empty list. This is a function, because each use of a constant would zero the whole list.
     #[inline]
     fn none() -> Self {
-        Ranges {
-            words: CopyList::new(),
-        }
+        Ranges { words: CopyList::new() }
     }
 
     /// Iterates over the ranges.
@@ -185,9 +183,7 @@ impl Request {
             Request::Empty => {}
             Request::Full(scope) => self.grow(None, *scope, most),
             Request::Ranges(ranges, scope) => {
-                ranges
-                    .iter()
-                    .for_each(|range| self.grow(Some(range), *scope, most));
+                ranges.iter().for_each(|range| self.grow(Some(range), *scope, most));
             }
         }
     }
@@ -367,11 +363,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_range() -> impl Strategy<Value = PageRange> {
-        (
-            0u64..1 << 20,
-            1u64..200,
-            prop_oneof![Just(PageSize::Base), Just(PageSize::Large)],
-        )
+        (0u64..1 << 20, 1u64..200, prop_oneof![Just(PageSize::Base), Just(PageSize::Large)])
             .prop_map(|(page, strides, stride)| PageRange {
                 start: Page(page * stride.pages()),
                 pages: strides * stride.pages(),
@@ -382,9 +374,9 @@ mod tests {
     fn any_request() -> impl Strategy<Value = Request> {
         let scope = prop_oneof![Just(Scope::Leaf), Just(Scope::Tables)];
         (proptest::collection::vec(any_range(), 0..5), scope).prop_map(|(ranges, scope)| {
-            ranges.into_iter().fold(Request::Empty, |request, range| {
-                request.merge(Request::range(range, scope))
-            })
+            ranges
+                .into_iter()
+                .fold(Request::Empty, |request, range| request.merge(Request::range(range, scope)))
         })
     }
 
@@ -392,9 +384,9 @@ mod tests {
         let pages_covered = match low {
             Request::Empty => true,
             Request::Full(_) => matches!(high, Request::Full(_)),
-            Request::Ranges(ranges, _) => ranges
-                .iter()
-                .all(|r| high.covers(r.start) && high.covers(Page(r.end().0 - 1))),
+            Request::Ranges(ranges, _) => {
+                ranges.iter().all(|r| high.covers(r.start) && high.covers(Page(r.end().0 - 1)))
+            }
         };
         pages_covered && low.scope() <= high.scope()
     }

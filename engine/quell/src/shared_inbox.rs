@@ -84,10 +84,7 @@ pub(crate) fn clusters(set: &CpuSet) -> impl Iterator<Item = (CpuId, u32)> {
     let halves = |(index, &word): (usize, &u64)| {
         let first = (index * 2 * CLUSTER) as u16;
         let next = first + CLUSTER as u16;
-        [
-            (CpuId(first), word as u32),
-            (CpuId(next), (word >> CLUSTER) as u32),
-        ]
+        [(CpuId(first), word as u32), (CpuId(next), (word >> CLUSTER) as u32)]
     };
     let all = set.words().iter().enumerate().flat_map(halves);
     all.filter(|(_, members)| *members != 0)
@@ -125,10 +122,7 @@ impl<W: Word> SharedInbox<W> {
                 targets: W::new(0),
                 request: SimpleWords::new(),
             },
-            counts: Counts {
-                targets: W::new(0),
-                groups: W::new(0),
-            },
+            counts: Counts { targets: W::new(0), groups: W::new(0) },
         }
     }
 
@@ -341,11 +335,7 @@ mod tests {
 
         fn cpu(&self, index: usize) -> OwnSharedInbox<'_, AtomicU64> {
             let cpu = CpuId(index as u16);
-            OwnSharedInbox {
-                inbox: &self.inboxes[0],
-                progress: &self.progress[index],
-                cpu,
-            }
+            OwnSharedInbox { inbox: &self.inboxes[0], progress: &self.progress[index], cpu }
         }
 
         fn group(&self, cpu: CpuId) -> &SharedInbox<AtomicU64> {

@@ -254,10 +254,7 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Makes a kernel space, which each of `cpus` CPUs has loaded for ever.
     pub(crate) fn of_kernel(id: SpaceId, root: Frame, cpus: usize) -> Self {
-        AddressSpace {
-            loaded: everywhere(cpus),
-            ..Self::new(id, root)
-        }
+        AddressSpace { loaded: everywhere(cpus), ..Self::new(id, root) }
     }
 
     /// Returns the space's id.
@@ -312,10 +309,7 @@ impl<H: Hardware> AddressSpace<H> {
     /// Returns the two words with the numbers of a scope's shared flushes: the latest requested, and the latest made.
     pub(crate) fn coalesced(&self, scope: Scope) -> CoalescedFlushes<'_, H::Word> {
         let index = usize::from(scope == Scope::Tables);
-        CoalescedFlushes {
-            taken: &self.taken[index],
-            served: &self.waited.served[index],
-        }
+        CoalescedFlushes { taken: &self.taken[index], served: &self.waited.served[index] }
     }
 
     /// Returns the generation and the number of pending batches.
@@ -427,9 +421,7 @@ impl<H: Hardware> AddressSpace<H> {
         // A later change stays.
         // Release pairs with `overflow`: the next later observer, which finds no such change, sees the flush done.
         // A weaker ordering fails the loom race "two later observers meet a change that no batch counts".
-        let _ = self
-            .overflow
-            .compare_exchange(generation, 0, Release, Relaxed);
+        let _ = self.overflow.compare_exchange(generation, 0, Release, Relaxed);
     }
 
     /// Adds a CPU that is about to load the root.

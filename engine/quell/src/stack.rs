@@ -148,10 +148,7 @@ impl<T: Copy, const N: usize> CopyList<T, N> {
     /// Drops all values, and prepares to take others.
     #[inline]
     pub(crate) fn refill(&mut self) -> Refill<'_, T, N> {
-        Refill {
-            few: self,
-            count: 0,
-        }
+        Refill { few: self, count: 0 }
     }
 
     /// Adds a value at the end.

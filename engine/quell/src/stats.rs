@@ -147,9 +147,7 @@ pub struct Stats {
 
 impl Default for Stats {
     fn default() -> Self {
-        Stats {
-            counts: [0; COUNTERS],
-        }
+        Stats { counts: [0; COUNTERS] }
     }
 }
 
@@ -168,9 +166,7 @@ impl Stats {
     }
     /// Iterates over all counters with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
-        Counter::ALL
-            .iter()
-            .map(|&counter| (counter, self.get(counter)))
+        Counter::ALL.iter().map(|&counter| (counter, self.get(counter)))
     }
     /// Adds the counters of another CPU. Numbers wrap around.
     pub fn add(&mut self, other: &Stats) {
@@ -196,9 +192,7 @@ pub(crate) struct CpuStats {
 
 impl CpuStats {
     pub(crate) fn new() -> Self {
-        CpuStats {
-            counts: [const { AtomicU64::new(0) }; COUNTERS],
-        }
+        CpuStats { counts: [const { AtomicU64::new(0) }; COUNTERS] }
     }
 
     /// Adds `amount` to a counter. Only the owning CPU calls this.
@@ -207,10 +201,7 @@ impl CpuStats {
     #[inline]
     pub(crate) fn add(&self, counter: Counter, amount: u64) {
         let count = &self.counts[counter as usize];
-        count.store(
-            count.load(Ordering::Relaxed).wrapping_add(amount),
-            Ordering::Relaxed,
-        );
+        count.store(count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
     pub(crate) fn read(&self) -> Stats {

@@ -193,17 +193,12 @@ impl<H: Hardware> Cpu<'_, H> {
     /// there's no generation to catch up with.
     #[inline(never)]
     fn load_global(self, to: &AddressSpace<H>) -> u64 {
-        let flushed_at = if self.keeps_tags() {
-            0
-        } else {
-            self.ledger.now()
-        };
+        let flushed_at = if self.keeps_tags() { 0 } else { self.ledger.now() };
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
             let (tag, rolled_over) =
-                self.tags
-                    .acquire(self.hw, &to.tag, &self.here.running, self.engine);
+                self.tags.acquire(self.hw, &to.tag, &self.here.running, self.engine);
             self.count(Counter::Rollovers, u64::from(rolled_over));
             tag
         };
@@ -349,10 +344,7 @@ impl<H: Hardware> Engine<'_, H> {
         let state = &me.here.state;
         let were_on = self.hw.mask_interrupts();
         if state.has_loaded(space.id()) {
-            assert!(
-                !state.is_running(),
-                "a space cannot be retired by a CPU that runs it"
-            );
+            assert!(!state.is_running(), "a space cannot be retired by a CPU that runs it");
             state.detach(self.hw);
         }
         self.hw.restore_interrupts(were_on);

@@ -48,11 +48,7 @@ impl<H: Hardware> Default for Slot<H> {
 impl<H: Hardware> Slot<H> {
     /// Makes a slot whose tag no space uses.
     pub fn new() -> Self {
-        Slot {
-            space: H::Word::new(0),
-            generation: H::Word::new(0),
-            flushed_at: H::Word::new(0),
-        }
+        Slot { space: H::Word::new(0), generation: H::Word::new(0), flushed_at: H::Word::new(0) }
     }
 
     /// Returns whether the slot holds this space.
@@ -98,9 +94,7 @@ impl<H: Hardware> Slot<H> {
     }
 
     pub(crate) fn has_word(&self, address: usize) -> bool {
-        [&self.space, &self.generation, &self.flushed_at]
-            .iter()
-            .any(|word| is_at(*word, address))
+        [&self.space, &self.generation, &self.flushed_at].iter().any(|word| is_at(*word, address))
     }
 }
 

@@ -227,8 +227,7 @@ impl<H: Hardware> Cpu<'_, H> {
                 let (tag, scope) = (self.here.state.tag(), *scope);
                 self.count(Counter::FlushedRanges, 1);
                 for range in ranges.iter() {
-                    self.hw
-                        .invalidate(Invalidation::Range { tag, range, scope });
+                    self.hw.invalidate(Invalidation::Range { tag, range, scope });
                 }
             }
             Request::Empty => {}
@@ -262,8 +261,7 @@ impl<H: Hardware> Cpu<'_, H> {
             self.hw.invalidate(Invalidation::Kernel { range, scope });
         } else if state.has_loaded(space.id()) {
             let tag = state.tag();
-            self.hw
-                .invalidate(Invalidation::Range { tag, range, scope });
+            self.hw.invalidate(Invalidation::Range { tag, range, scope });
         }
         self.hw.restore_interrupts(were_on);
     }

@@ -89,11 +89,7 @@ impl<H: Hardware> Engine<'_, H> {
 
     #[inline(always)]
     fn handle_of<'e>(&'e self, here: &'e PerCpuData<'e, H>) -> Cpu<'e, H> {
-        Cpu {
-            engine: self,
-            here,
-            of_thread: PhantomData,
-        }
+        Cpu { engine: self, here, of_thread: PhantomData }
     }
 }
 
@@ -119,10 +115,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
     #[inline]
     pub fn mask_interrupts(self) -> MaskedCpu<'e, H> {
         let were_on = self.hw.mask_interrupts();
-        MaskedCpu {
-            cpu: self,
-            restore: Some(were_on),
-        }
+        MaskedCpu { cpu: self, restore: Some(were_on) }
     }
 
     /// Returns a handle for this CPU, whose interrupts you have already masked. Never waits.
@@ -140,10 +133,7 @@ impl<'e, H: Hardware> Cpu<'e, H> {
     pub unsafe fn assume_masked(self) -> MaskedCpu<'e, H> {
         self.assert_masked();
         self.assert_here();
-        MaskedCpu {
-            cpu: self,
-            restore: None,
-        }
+        MaskedCpu { cpu: self, restore: None }
     }
 
     #[inline]

@@ -152,9 +152,7 @@ const CALLS: &[Call] = &[
     |world, with| (world.engine).flush_pending_batches(world.spaces[with.space]),
     |world, with| {
         let space = world.spaces[with.space];
-        world
-            .engine
-            .flush_before_refill(&world.deferred_flush, space);
+        world.engine.flush_before_refill(&world.deferred_flush, space);
     },
     |world, _| {
         if let Some(stamp) = world.stamp {
@@ -252,25 +250,17 @@ fn kind() -> impl Strategy<Value = Kind> {
     let slots = || proptest::option::of(1..20usize);
     let tags = prop_oneof![0..4u16, any::<u16>()];
     let most = prop_oneof![0..4u64, number()];
-    (
-        any::<[bool; 2]>(),
-        tags,
-        most,
-        [slots(), slots()],
-        0..6usize,
-    )
+    (any::<[bool; 2]>(), tags, most, [slots(), slots()], 0..6usize)
 }
 
 /// Makes a stamp that no ledger here returns, and a frame whose flush is deferred as of it.
 fn foreign() -> (Stamp, DeferredFlush<Machine>) {
     let (_, engine, x) = both();
     let stamps =
-        (0..50).filter_map(
-            |_| match unmapping(engine, Purpose::Lazy, x, 1).finish_deferred() {
-                Outcome::Deferred(deferred) => Some(deferred.stamp()),
-                Outcome::Flushed(_) => None,
-            },
-        );
+        (0..50).filter_map(|_| match unmapping(engine, Purpose::Lazy, x, 1).finish_deferred() {
+            Outcome::Deferred(deferred) => Some(deferred.stamp()),
+            Outcome::Flushed(_) => None,
+        });
     let stamp = stamps.last().expect("a ledger");
     let deferred_flush = DeferredFlush::new();
     deferred_flush.defer(stamp);
@@ -279,13 +269,7 @@ fn foreign() -> (Stamp, DeferredFlush<Machine>) {
 
 impl World {
     fn new(([global, untagged], tags, full_above, slots, entries): Kind, policy: Policy) -> World {
-        let hardware = Machine {
-            global,
-            untagged,
-            tags,
-            full_above,
-            ..Machine::default()
-        };
+        let hardware = Machine { global, untagged, tags, full_above, ..Machine::default() };
         let cpus = slots.map(|slots| match slots {
             None => PerCpuData::new(),
             Some(slots) => {

@@ -88,10 +88,7 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     let (machine, engine, x) = both();
     unmap(engine, x, 5);
     let answers = machine.answers.get();
-    assert_eq!(
-        answers, 0,
-        "no code waits for a flush whose initiator waits"
-    );
+    assert_eq!(answers, 0, "no code waits for a flush whose initiator waits");
     let mut batch = unmapping(engine, Purpose::Call, x, 5);
     let mut flight = batch.start();
     assert_eq!(machine.interrupts.get(), 2);

@@ -28,10 +28,7 @@ enum LoadedCpus {
 fn everywhere(check: impl Fn(fn() -> Machine, Policy, LoadedCpus)) {
     let machines: [fn() -> Machine; 3] = [
         Machine::default,
-        || Machine {
-            untagged: true,
-            ..Machine::default()
-        },
+        || Machine { untagged: true, ..Machine::default() },
         || Machine::new(true),
     ];
     let variants = [(true, true), (false, true), (true, false), (false, false)];
@@ -129,10 +126,7 @@ fn came_of(machine: Machine, policy: Policy, loaded: LoadedCpus, flush: impl Fn(
 fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
     let lengths = [1, 2, 32, 33, 34, 4000, MAX_PACKED, MAX_PACKED + 1];
     let base = lengths.map(|pages| Some(PageRange::base(Page(5), pages)));
-    let large = PageRange {
-        stride: PageSize::Large,
-        ..PageRange::base(Page(512), 1024)
-    };
+    let large = PageRange { stride: PageSize::Large, ..PageRange::base(Page(512), 1024) };
     let ranges = [&base[..], &[None, Some(large)]].concat();
     let check = |machine: &dyn Fn() -> Machine, policy, loaded, range, scope| {
         let at_once = came_of(machine(), policy, loaded, |engine, space| {
@@ -147,10 +141,7 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
             assert_eq!(batch.finish().count(), 0);
         });
         assert!(at_once.devices.iter().any(Option::is_some), "{range:?}");
-        assert_eq!(
-            at_once, batched,
-            "{policy:?}, {loaded:?}, {range:?}, {scope:?}"
-        );
+        assert_eq!(at_once, batched, "{policy:?}, {loaded:?}, {range:?}, {scope:?}");
         if range.is_none() && scope == Scope::Tables {
             let coalesced = came_of(machine(), policy, loaded, |engine, space| {
                 engine.this_cpu().flush_coalesced(space);
@@ -160,10 +151,7 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
     };
     everywhere(|machine, policy, loaded| {
         for full_above in [1, 33, 1 << 20] {
-            let machine = || Machine {
-                full_above,
-                ..machine()
-            };
+            let machine = || Machine { full_above, ..machine() };
             for &range in &ranges {
                 check(&machine, policy, loaded, range, Scope::Leaf);
                 check(&machine, policy, loaded, range, Scope::Tables);

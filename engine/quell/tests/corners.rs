@@ -17,18 +17,10 @@ const fn base(start: u64, pages: u64) -> PageRange {
 }
 
 const fn large(start: u64, strides: u64) -> PageRange {
-    PageRange {
-        start: Page(start * 512),
-        pages: strides * 512,
-        stride: PageSize::Large,
-    }
+    PageRange { start: Page(start * 512), pages: strides * 512, stride: PageSize::Large }
 }
 
-const HUGE: PageRange = PageRange {
-    start: Page(1 << 18),
-    pages: 3 << 18,
-    stride: PageSize::Huge,
-};
+const HUGE: PageRange = PageRange { start: Page(1 << 18), pages: 3 << 18, stride: PageSize::Huge };
 
 /// request.rs: a range has at most 65535 strides, as a single report or page by page. Each row has the reported ranges
 /// and the flushed ones, as first page and number of pages, or `None` for the whole tag.
@@ -49,28 +41,16 @@ fn ranges_grow_to_65535_strides() {
         (&[base(8, 65535), base(1, 65535)], None),
         (&[base(80000, 9), base(1, 9)], Some(&[(80000, 9), (1, 9)])),
         // Base pages never join a range of large strides, even if they touch it.
-        (
-            &[large(3, 1), base(2048, 1)],
-            Some(&[(1536, 512), (2048, 1)]),
-        ),
-        (
-            &[base(2048, 1), large(3, 1)],
-            Some(&[(2048, 1), (1536, 512)]),
-        ),
+        (&[large(3, 1), base(2048, 1)], Some(&[(1536, 512), (2048, 1)])),
+        (&[base(2048, 1), large(3, 1)], Some(&[(2048, 1), (1536, 512)])),
         (&[HUGE], Some(&[(1 << 18, 3 << 18)])),
         // The limit counts large strides, too.
         (&[large(3, 65535)], Some(&[(1536, 65535 * 512)])),
         (&[large(3, 65536)], None),
-        (
-            &[large(3, 65534), large(65537, 1)],
-            Some(&[(1536, 65535 * 512)]),
-        ),
+        (&[large(3, 65534), large(65537, 1)], Some(&[(1536, 65535 * 512)])),
         (&[large(3, 65535), large(65538, 1)], None),
     ];
-    let no_range_is_too_long = Machine {
-        full_above: 1 << 40,
-        ..Machine::default()
-    };
+    let no_range_is_too_long = Machine { full_above: 1 << 40, ..Machine::default() };
     let (machine, engine) = world(no_range_is_too_long, Policy::ALL);
     let x = space(engine, 1);
     switch(engine, None, x);
@@ -114,14 +94,8 @@ fn with_many_slots_each_space_has_its_place() {
         let slots = (0..12).map(|_| Slot::new()).collect();
         PerCpuData::with_slots(Vec::leak(slots))
     });
-    let policy = Policy {
-        tags: TagPolicy::All,
-        ..Policy::ALL
-    };
-    let machine = Machine {
-        tags: 64,
-        ..Machine::default()
-    };
+    let policy = Policy { tags: TagPolicy::All, ..Policy::ALL };
+    let machine = Machine { tags: 64, ..Machine::default() };
     let (machine, engine) = world_of(machine, policy, cpus, 4);
     let spaces: Vec<S> = (0..13).map(|root| space(engine, root)).collect();
     let last = Cell::new(None);
@@ -221,19 +195,11 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
 #[test]
 fn machines_that_lack_something_are_refused() {
     let without: &'static [Slot<Machine>] = &[];
-    let mute = Machine {
-        global: true,
-        mute: true,
-        ..Machine::default()
-    };
+    let mute = Machine { global: true, mute: true, ..Machine::default() };
     let no_slots = [PerCpuData::new(), PerCpuData::with_slots(without)];
     let slots = [PerCpuData::new(), PerCpuData::new()];
     for (machine, cpus, why) in [
-        (
-            Machine::default(),
-            no_slots,
-            EngineError::NoSlots { cpu: 1 },
-        ),
+        (Machine::default(), no_slots, EngineError::NoSlots { cpu: 1 }),
         (mute, slots, EngineError::NoBroadcasts),
     ] {
         let made = Engine::new(leak(machine), leak(cpus), &[], Policy::ALL);
@@ -244,10 +210,7 @@ fn machines_that_lack_something_are_refused() {
 /// addr.rs: the invalidation for each stride names the stride's first page.
 #[test]
 fn a_range_names_the_first_page_of_each_stride() {
-    let range = PageRange {
-        pages: 1500,
-        ..large(1, 3)
-    };
+    let range = PageRange { pages: 1500, ..large(1, 3) };
     assert!(range.each().eq([512, 1024, 1536].map(Page)));
 }
 
@@ -495,10 +458,7 @@ fn flushes_are_deferred_without_batches() {
 #[test]
 fn with_one_slot_a_cpu_remembers_one_space() {
     for slots in [1, 2] {
-        let policy = Policy {
-            tags: TagPolicy::Slots(slots),
-            ..Policy::ALL
-        };
+        let policy = Policy { tags: TagPolicy::Slots(slots), ..Policy::ALL };
         let (machine, engine, [x, y]) = two(Machine::default(), policy);
         for (from, to) in [(None, x), (Some(x), y), (Some(y), x), (Some(x), y)] {
             switch(engine, from, to);
@@ -587,10 +547,7 @@ fn a_deferred_flush_that_has_begun_is_flushed_with_its_space() {
 /// kernel.rs: kernel entries that aren't global are dropped under every tag, and global ones from all at once.
 #[test]
 fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
-    for (entries, kept) in [
-        (KernelEntries::Global, true),
-        (KernelEntries::Tagged, false),
-    ] {
+    for (entries, kept) in [(KernelEntries::Global, true), (KernelEntries::Tagged, false)] {
         let (machine, engine, [x, y]) = two(Machine::default(), Policy::ALL);
         switch(engine, None, x);
         switch(engine, Some(x), y);
@@ -745,11 +702,8 @@ fn the_handle_of_another_cpu_is_noticed() {
     machine.me.set(1);
     machine.masked.set(true);
     // SAFETY: deliberately violated. We test the assertions, which end the calls before they do anything.
-    let calls: [&dyn Fn(); 2] = unsafe {
-        [&|| _ = engine.on_cpu(elsewhere.state()), &|| {
-            _ = elsewhere.assume_masked()
-        }]
-    };
+    let calls: [&dyn Fn(); 2] =
+        unsafe { [&|| _ = engine.on_cpu(elsewhere.state()), &|| _ = elsewhere.assume_masked()] };
     for call in calls {
         let why = panic_of(call).expect("a panic");
         assert_eq!(why, "a CPU is in the engine with the state of another");
@@ -766,25 +720,10 @@ fn a_frame_that_is_refused_is_not_given_back_unflushed() {
     const NOTHING: PageRange = base(7, 0);
     let rows: [Row<'_>; 5] = [
         (|b, x, frame| b.unmapped(x, one(7), frame), 64, true, "full"),
-        (
-            |b, x, frame| b.table_unlinked(x, one(7), frame),
-            64,
-            true,
-            "full",
-        ),
+        (|b, x, frame| b.table_unlinked(x, one(7), frame), 64, true, "full"),
         (|b, _, frame| b.hold(frame), 64, false, "full"),
-        (
-            |b, x, frame| b.unmapped(x, NOTHING, frame),
-            0,
-            false,
-            "of no page",
-        ),
-        (
-            |b, x, frame| b.table_unlinked(x, NOTHING, frame),
-            0,
-            false,
-            "of no page",
-        ),
+        (|b, x, frame| b.unmapped(x, NOTHING, frame), 0, false, "of no page"),
+        (|b, x, frame| b.table_unlinked(x, NOTHING, frame), 0, false, "of no page"),
     ];
     for (row, (refused, before, reported, expected)) in rows.into_iter().enumerate() {
         let given_back = leak(Cell::new(0));

@@ -51,12 +51,7 @@ impl CostRecord {
     fn new(machine: Machine, policy: Policy) -> CostRecord {
         let (machine, engine) = world(machine, policy);
         let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
-        let mut told = CostRecord {
-            machine,
-            engine,
-            before,
-            text: String::new(),
-        };
+        let mut told = CostRecord { machine, engine, before, text: String::new() };
         told.step("online", |_| {});
         told
     }
@@ -86,9 +81,8 @@ impl CostRecord {
             let now = self.engine.cpu_stats(CpuId(cpu));
             let since = now.since(&self.before[usize::from(cpu)]);
             let counted = since.iter().filter(|(_, count)| *count > 0);
-            let counted: Vec<String> = counted
-                .map(|(counter, count)| format!("{} {count}", counter.label()))
-                .collect();
+            let counted: Vec<String> =
+                counted.map(|(counter, count)| format!("{} {count}", counter.label())).collect();
             if !counted.is_empty() {
                 let _ = writeln!(text, "    CPU {cpu} counts {}", counted.join(", "));
             }
@@ -128,9 +122,7 @@ impl CostRecord {
 
     /// Flushes without a batch.
     fn alone(&mut self, name: &str, space: S, range: Option<PageRange>, scope: Scope) {
-        self.step(name, |told| {
-            told.engine.this_cpu().flush(space, range, scope)
-        });
+        self.step(name, |told| told.engine.this_cpu().flush(space, range, scope));
     }
 
     fn deferred(&mut self, name: &str, space: S) -> DeferredFlush<Machine> {
@@ -213,11 +205,7 @@ fn story(machine: Machine, policy: Policy) -> String {
     let one_by_one: Vec<_> = (0..34).map(base).collect();
     told.page("33 pages one by one", x, &one_by_one[..33]);
     told.page("34 pages one by one", x, &one_by_one);
-    let large = PageRange {
-        start: Page(512),
-        pages: 1024,
-        stride: PageSize::Large,
-    };
+    let large = PageRange { start: Page(512), pages: 1024, stride: PageSize::Large };
     told.page("two large pages", x, &[large]);
     told.page("a large page and a base page", x, &[large, PAGE]);
     let most = [PageRange::base(Page(0), 65535), base(65535)];
@@ -247,9 +235,7 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("a batch that is forgotten", |_| {
         drop(unmapping(engine, Purpose::Call, x, 5));
     });
-    told.step("flush_pending(x), with no flush pending", |_| {
-        engine.flush_pending(x)
-    });
+    told.step("flush_pending(x), with no flush pending", |_| engine.flush_pending(x));
     told.step("flush_pending(x), with a batch outstanding", |_| {
         let mut batch = unmapping(engine, Purpose::Reclaim, x, 5);
         batch.unlocked();
@@ -469,9 +455,7 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     told.other("CPU 1 enters the kernel", |_| cpu().enter_kernel());
     told.go(1, "CPU 1 runs y", Some(x), y);
-    told.step("y is retired by a CPU that does not run it", |_| {
-        cpu().leave(x)
-    });
+    told.step("y is retired by a CPU that does not run it", |_| cpu().leave(x));
     told.other("x is retired", |_| engine.retire(x));
     told.other("CPU 1 is lazy", |_| cpu().enter_lazy());
     told.step("CPU 0 runs y and is lazy", |_| {

@@ -73,11 +73,7 @@ unsafe impl Hardware for Machine {
         CpuId(ME.get())
     }
     fn features(&self) -> Features {
-        Features {
-            tagging: Tagging::None,
-            broadcast: false,
-            full_above: 33,
-        }
+        Features { tagging: Tagging::None, broadcast: false, full_above: 33 }
     }
     fn fence(&self) {}
     fn invalidate(&self, _what: Invalidation) {}

@@ -61,12 +61,9 @@ fn what_no_cpu_may_do_panics() {
             switch(engine, None, x);
         }),
         // It would treat its loaded space as none, and ignore that space's flushes.
-        (
-            "CPU 0 comes online, and is online already",
-            |_, engine, _, _| {
-                engine.cpu_online();
-            },
-        ),
+        ("CPU 0 comes online, and is online already", |_, engine, _, _| {
+            engine.cpu_online();
+        }),
         // Text would change under a CPU of a kernel that doesn't define `synchronize_text`.
         ("does not define synchronize_text", |_, _, _, _| {
             quell::example::OneCpu::default().synchronize_text();
@@ -111,10 +108,8 @@ fn two_engines_share_no_ledger() {
 /// target.rs: `user_access_allowed` returns `false` while the CPU keeps its root lazily, has none, or is offline.
 #[test]
 fn an_nmi_right_after_a_root_was_left_is_refused() {
-    let ways: [fn(E, S); 2] = [
-        |engine, x| engine.this_cpu().leave(x),
-        |engine, x| engine.cpu_offline(Some(x)),
-    ];
+    let ways: [fn(E, S); 2] =
+        [|engine, x| engine.this_cpu().leave(x), |engine, x| engine.cpu_offline(Some(x))];
     for leaves in ways {
         let (machine, engine, x) = both();
         leaves(engine, x);
@@ -160,10 +155,7 @@ fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
     unmap(engine, x, 5);
     let invalidated = machine.invalidated.borrow();
     let mut at_target = invalidated.iter().filter(|(cpu, _)| *cpu == 1);
-    assert!(matches!(
-        at_target.next(),
-        Some((_, Invalidation::Range { .. }))
-    ));
+    assert!(matches!(at_target.next(), Some((_, Invalidation::Range { .. }))));
     assert_eq!(at_target.next(), None);
 }
 
@@ -171,10 +163,7 @@ fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
 #[test]
 fn no_slots_are_no_tags() {
     for global in [false, true] {
-        let policy = Policy {
-            tags: TagPolicy::Slots(0),
-            ..Policy::ALL
-        };
+        let policy = Policy { tags: TagPolicy::Slots(0), ..Policy::ALL };
         let (machine, engine, [x, y]) = two(Machine::new(global), policy);
         switch(engine, None, x);
         engine.cpu_offline(Some(x));

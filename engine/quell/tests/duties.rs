@@ -33,30 +33,22 @@ fn a_thread_that_moves_inside_the_engine_is_noticed() {
         assert_eq!(batch(engine, x).finish().count(), 1);
     });
     // We notice it even if there's no CPU to wait for.
-    notices(
-        Breach::MovesAsInterruptsComeOn,
-        moved,
-        |machine, engine, x| {
-            machine.on(1, || engine.this_cpu().leave(x));
-            let batch = batch(engine, x);
-            batch.unmapped(space(engine, 2), one(5), Frame(2));
-            assert_eq!(batch.finish().count(), 2);
-        },
-    );
+    notices(Breach::MovesAsInterruptsComeOn, moved, |machine, engine, x| {
+        machine.on(1, || engine.this_cpu().leave(x));
+        let batch = batch(engine, x);
+        batch.unmapped(space(engine, 2), one(5), Frame(2));
+        assert_eq!(batch.finish().count(), 2);
+    });
 }
 
 /// hardware.rs: the features must not change after the engine was made.
 #[test]
 fn features_that_change_are_noticed() {
-    notices(
-        Breach::FeaturesChange,
-        "features have changed",
-        |machine, engine, x| {
-            machine.me.set(1);
-            engine.cpu_offline(Some(x));
-            engine.cpu_online();
-        },
-    );
+    notices(Breach::FeaturesChange, "features have changed", |machine, engine, x| {
+        machine.me.set(1);
+        engine.cpu_offline(Some(x));
+        engine.cpu_online();
+    });
 }
 
 /// engine.rs: no CPU may switch to a retired space.
@@ -81,11 +73,9 @@ fn a_space_that_is_loaded_after_its_end_is_noticed() {
 /// hardware.rs: the embedder must detach devices before a space ends.
 #[test]
 fn a_device_that_stays_as_its_space_ends_is_noticed() {
-    notices(
-        Breach::DeviceStays,
-        "a space ends that a device still uses",
-        |_, engine, _| engine.retire(space(engine, 2)),
-    );
+    notices(Breach::DeviceStays, "a space ends that a device still uses", |_, engine, _| {
+        engine.retire(space(engine, 2))
+    });
 }
 
 /// per_cpu.rs: the embedder must give a CPU's state to no other engine.

@@ -67,14 +67,7 @@ fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidation>, Vec<bool>) {
 #[test]
 fn an_idle_cpu_that_missed_nothing_else_finds_its_entries_again() {
     let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| free_tables(engine, x, 1));
-    let [
-        Invalidation::Range {
-            range,
-            scope: Scope::Tables,
-            ..
-        },
-    ] = meanwhile[..]
-    else {
+    let [Invalidation::Range { range, scope: Scope::Tables, .. }] = meanwhile[..] else {
         panic!("it flushes what it is told before it leaves: {meanwhile:?}");
     };
     assert_eq!((range, &kept[..]), (one(0), &[true][..]));

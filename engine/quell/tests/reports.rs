@@ -10,11 +10,7 @@ const PAGE: PageRange = one(5);
 /// Runs `act` and checks that it neither waits, nor interrupts, nor polls devices.
 fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
     let (asked, sent) = (machine.asked.get(), machine.interrupts.get());
-    let looks = || {
-        (machine.secondary.borrow().iter())
-            .filter(|told| told.is_none())
-            .count()
-    };
+    let looks = || (machine.secondary.borrow().iter()).filter(|told| told.is_none()).count();
     let looked = looks();
     machine.forbidden.set(true);
     let done = act();
@@ -129,10 +125,7 @@ fn more_batches_than_are_counted_do_not_wait() {
 /// call, and if the flush may be deferred.
 #[test]
 fn without_s0_each_change_is_flushed() {
-    let without_s0 = Policy {
-        batch: false,
-        ..Policy::ALL
-    };
+    let without_s0 = Policy { batch: false, ..Policy::ALL };
     for (policy, purpose, flushes) in [
         (Policy::BASELINE, Purpose::Reclaim, 3),
         (Policy::BASELINE, Purpose::Migration, 3),

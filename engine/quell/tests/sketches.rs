@@ -96,21 +96,13 @@ const RISCV_EVERYWHERE: Kind = Kind {
 
 /// A single payload contains a range.
 const REMOTE_ACTIONS: Kind = Kind {
-    features: Features {
-        tagging: Tagging::Global { bits: 12 },
-        broadcast: true,
-        full_above: 64,
-    },
+    features: Features { tagging: Tagging::Global { bits: 12 }, broadcast: true, full_above: 64 },
     ..ARM_LOCAL
 };
 
 /// Each CPU has two PCIDs, which the engine doesn't know. An operation covers a range.
 const BROADCAST_BY_ADDRESS: Kind = Kind {
-    features: Features {
-        tagging: Tagging::None,
-        broadcast: true,
-        full_above: 64,
-    },
+    features: Features { tagging: Tagging::None, broadcast: true, full_above: 64 },
     // The machine has one tag for each root, which is enough here.
     tagged_by_root: true,
     reaches_every_tag: true,
@@ -138,10 +130,7 @@ const SECOND_STAGE: Kind = Kind {
     tagged_by_root: true,
     operations: |what| {
         assert!(
-            !matches!(
-                what,
-                Invalidation::Range { .. } | Invalidation::Kernel { .. }
-            ),
+            !matches!(what, Invalidation::Range { .. } | Invalidation::Kernel { .. }),
             "there is no operation for {what:?}"
         );
         1
@@ -151,11 +140,7 @@ const SECOND_STAGE: Kind = Kind {
 
 /// A hypervisor's tables for a guest, under its VMID.
 const SECOND_STAGE_BY_VMID: Kind = Kind {
-    features: Features {
-        tagging: Tagging::Global { bits: 8 },
-        broadcast: true,
-        full_above: 512,
-    },
+    features: Features { tagging: Tagging::Global { bits: 8 }, broadcast: true, full_above: 512 },
     combines: true,
     operations: |what| match what {
         Invalidation::Range { range, .. } => range.strides() + 1,
@@ -165,26 +150,17 @@ const SECOND_STAGE_BY_VMID: Kind = Kind {
 };
 
 /// A machine that may keep sixteen pages as one entry.
-const CONTIGUOUS: Kind = Kind {
-    block: 16,
-    ..ARM_LOCAL
-};
+const CONTIGUOUS: Kind = Kind { block: 16, ..ARM_LOCAL };
 
 /// Six tags of each CPU's own.
 const SIX_TAGS: Kind = Kind {
-    features: Features {
-        tagging: Tagging::PerCpu { count: 6 },
-        ..ARM_LOCAL.features
-    },
+    features: Features { tagging: Tagging::PerCpu { count: 6 }, ..ARM_LOCAL.features },
     ..ARM_LOCAL
 };
 
 /// System-wide tags on the same machine, behind those six.
 const BEHIND_SIX_TAGS: Kind = Kind {
-    features: Features {
-        tagging: Tagging::Global { bits: 11 },
-        ..REMOTE_ACTIONS.features
-    },
+    features: Features { tagging: Tagging::Global { bits: 11 }, ..REMOTE_ACTIONS.features },
     tag_0: 6,
     ..REMOTE_ACTIONS
 };
@@ -242,8 +218,7 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
     };
 
     fn drop_from(&self, cpu: usize, what: Invalidation) {
-        self.operations
-            .set(self.operations.get() + (self.kind.operations)(what));
+        self.operations.set(self.operations.get() + (self.kind.operations)(what));
         self.tlb[cpu].borrow_mut().retain(|&(of, page)| match what {
             Invalidation::Range { tag, range, .. } => {
                 !self.kind.reaches_every_tag && of != self.name(cpu, tag) || !range.contains(page)
@@ -257,9 +232,7 @@ impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
                 Invalidation::Range { tag, .. } | Invalidation::Tag(tag) => Some(tag),
                 _ => None,
             };
-            self.combined[cpu]
-                .borrow_mut()
-                .retain(|&of| tag.is_some_and(|tag| of != tag));
+            self.combined[cpu].borrow_mut().retain(|&of| tag.is_some_and(|tag| of != tag));
         }
     }
 
@@ -462,11 +435,7 @@ fn machines_to_come_flush_what_they_must() {
         // A block that is taken apart is reported whole.
         ("contiguous entries", CONTIGUOUS, 16, 1),
     ] {
-        assert_eq!(
-            unmaps(machine::<false, false>(kind), pages),
-            operations,
-            "{name}"
-        );
+        assert_eq!(unmaps(machine::<false, false>(kind), pages), operations, "{name}");
     }
 }
 
@@ -515,10 +484,7 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
         assert!(!device.contains(&(Frame(root), Page(3))) && device.len() == before - 1);
     }
     // Only the CPUs' part of a flush is deferred, not the device's.
-    assert!(matches!(
-        unmap(one, 4, Purpose::Lazy).finish_deferred(),
-        Outcome::Deferred(_)
-    ));
+    assert!(matches!(unmap(one, 4, Purpose::Lazy).finish_deferred(), Outcome::Deferred(_)));
     assert!(!machine.device.borrow().contains(&(Frame(1), Page(4))));
     // A started flush is over when the device is done, too.
     let mut batch = unmap(one, 5, Purpose::Call);

@@ -65,10 +65,7 @@ fn walks_into_freed(free: impl Fn(Shared<'_, Table>, &Guard)) -> bool {
     run_on_both(machine, engine, of);
     let freed = Arc::new(AtomicBool::new(false));
     let frame = CountedFrame::default();
-    let root = Atomic::new(Table {
-        entry: AtomicU64::new(42),
-        freed: Arc::clone(&freed),
-    });
+    let root = Atomic::new(Table { entry: AtomicU64::new(42), freed: Arc::clone(&freed) });
     let unlink = || {
         let guard = pin();
         let table = root.swap(Shared::null(), AcqRel, &guard);

@@ -37,11 +37,7 @@ pub fn find() -> anyhow::Result<PathBuf> {
     }
     for file in ["BIOS-bochs-latest", "VGABIOS-lgpl-latest"] {
         let path = Path::new(FIRMWARE).join(file);
-        ensure!(
-            path.is_file(),
-            "{} is missing; run {SETUP} --bochs",
-            path.display()
-        );
+        ensure!(path.is_file(), "{} is missing; run {SETUP} --bochs", path.display());
     }
     installed("bochs")
 }
@@ -63,10 +59,7 @@ pub fn command(
     let at = |name: &str| directory.path().join(name);
     let boot = at("disk").join("boot");
     fs::create_dir_all(boot.join("grub"))?;
-    for (from, name) in [
-        (&images.kernel, "quell-kernel"),
-        (&images.program, "quell-user"),
-    ] {
+    for (from, name) in [(&images.kernel, "quell-kernel"), (&images.program, "quell-user")] {
         fs::copy(from, boot.join(name)).with_context(|| format!("copying {}", from.display()))?;
     }
     let menu = format!(

@@ -121,10 +121,7 @@ pub enum EditError {
 
 /// Returns a function that describes an error of this file.
 fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
-    move |error| EditError::File {
-        file: file.to_path_buf(),
-        error,
-    }
+    move |error| EditError::File { file: file.to_path_buf(), error }
 }
 
 /// Writes a file unless it already has this content. So builds don't repeat in vain.
@@ -184,20 +181,11 @@ impl Edit {
     /// # Errors
     /// If the edit has no meaning in any text.
     fn check(&self) -> Result<(), EditError> {
-        let puts = || {
-            [&self.with, &self.before, &self.after]
-                .into_iter()
-                .flatten()
-        };
+        let puts = || [&self.with, &self.before, &self.after].into_iter().flatten();
         let texts = [Some(&self.at), self.within.as_ref(), self.through.as_ref()];
-        let empty = puts()
-            .chain(texts.into_iter().flatten())
-            .any(String::is_empty);
+        let empty = puts().chain(texts.into_iter().flatten()).any(String::is_empty);
         if empty || puts().count() == 0 || (self.through.is_some() && self.with.is_none()) {
-            return Err(EditError::Meaningless {
-                file: self.file.clone(),
-                at: self.at.clone(),
-            });
+            return Err(EditError::Meaningless { file: self.file.clone(), at: self.at.clone() });
         }
         Ok(())
     }
@@ -290,10 +278,7 @@ impl Edits {
         for (name, value) in names {
             text = text.replace(&format!("@{name}@"), value);
         }
-        toml::from_str(&text).map_err(|error| EditError::List {
-            file: list.to_path_buf(),
-            error,
-        })
+        toml::from_str(&text).map_err(|error| EditError::List { file: list.to_path_buf(), error })
     }
 
     /// Returns the files that the list changes or adds, with paths and new contents.
@@ -348,9 +333,8 @@ impl Edits {
             texts.insert(&edit.file, (before, text));
         }
         let edited = texts.into_iter();
-        let mut contents: BTreeMap<PathBuf, Vec<u8>> = edited
-            .map(|(name, (_, text))| (name.to_path_buf(), text.into_bytes()))
-            .collect();
+        let mut contents: BTreeMap<PathBuf, Vec<u8>> =
+            edited.map(|(name, (_, text))| (name.to_path_buf(), text.into_bytes())).collect();
         for (from, to) in self.added(beside)? {
             contents.insert(to, std::fs::read(&from).map_err(of(&from))?);
         }

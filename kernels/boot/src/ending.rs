@@ -76,9 +76,7 @@ fn end_all(signal: i32) {
     }
     TOLD.store(signal, Ordering::SeqCst);
     for &id in &*running {
-        let process = i32::try_from(id)
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
+        let process = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(process) = process {
             // The emulator may have ended by itself.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);

@@ -79,10 +79,7 @@ mod tests {
                 assert!(contents.contains(&seen), "{} bytes", seen.len());
             }
         });
-        assert_eq!(
-            std::fs::read_dir(directory.path()).expect("listed").count(),
-            1
-        );
+        assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1);
     }
 
     #[test]
@@ -95,9 +92,6 @@ mod tests {
         assert_eq!(std::fs::read(&first).expect("read"), b"one");
         assert_eq!(std::fs::read(&second).expect("read"), b"two");
         drop((first, second));
-        assert_eq!(
-            std::fs::read_dir(directory.path()).expect("listed").count(),
-            0
-        );
+        assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0);
     }
 }

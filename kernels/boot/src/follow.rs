@@ -189,10 +189,7 @@ pub fn run(
     if outcome.failure.is_none() {
         outcome.failure = match outcome.code {
             Some(0) => None,
-            Some(code) => Some(format!(
-                "the kernel ended with code {code} ({})",
-                meaning(code)
-            )),
+            Some(code) => Some(format!("the kernel ended with code {code} ({})", meaning(code))),
             None if ending::end_requested().is_some() => Some("ended by a signal".into()),
             None => Some("the emulator ended before the kernel did".into()),
         };
@@ -235,10 +232,7 @@ mod monitor {
         }
 
         pub fn arguments(&self) -> Vec<String> {
-            vec![
-                "-qmp".into(),
-                format!("unix:{},server=on,wait=off", self.0.display()),
-            ]
+            vec!["-qmp".into(), format!("unix:{},server=on,wait=off", self.0.display())]
         }
 
         /// Returns a line for each CPU with its program counters at several moments. For a CPU in a loop, these show
@@ -285,8 +279,7 @@ mod monitor {
         let mut found = Vec::new();
         for line in registers.lines() {
             let word = |name: &str| {
-                line.split_whitespace()
-                    .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
+                line.split_whitespace().find_map(|word| Some(word.strip_prefix(name)?.to_string()))
             };
             // RISC-V prints it alone on a line, after a blank.
             let alone = || match line.split_whitespace().collect::<Vec<_>>()[..] {

@@ -55,10 +55,7 @@ impl Images {
         let place = format!("quell-user-{name}-{:016x}", hasher.finish());
         let place = self.program.with_file_name(place);
         files::replace(&place, &program)?;
-        Ok(Images {
-            kernel: self.kernel.clone(),
-            program: place,
-        })
+        Ok(Images { kernel: self.kernel.clone(), program: place })
     }
 }
 
@@ -99,10 +96,7 @@ fn flattened(bytes: &[u8]) -> Option<Vec<u8>> {
     for segment in loaded() {
         let data = file.segment_data(&segment).ok()?;
         let at = usize::try_from(segment.p_vaddr - start).ok()?;
-        image
-            .get_mut(at..)?
-            .get_mut(..data.len())?
-            .copy_from_slice(data);
+        image.get_mut(at..)?.get_mut(..data.len())?.copy_from_slice(data);
     }
     Some(image)
 }

@@ -140,9 +140,7 @@ impl<'a> Options<'a> {
     pub fn parse(line: &'a str) -> Result<Self, OptionError<'a>> {
         let mut options = Options::default();
         for word in line.split_ascii_whitespace() {
-            options
-                .set(word)
-                .map_err(|wrong| OptionError { word, wrong })?;
+            options.set(word).map_err(|wrong| OptionError { word, wrong })?;
         }
         Ok(options)
     }

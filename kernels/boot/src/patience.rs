@@ -95,12 +95,7 @@ impl QuietPeriod {
 impl EmulatorWait {
     /// Creates a record for a process that may run for `limit` without output.
     pub fn new(process: u32, limit: Duration) -> Self {
-        EmulatorWait {
-            process,
-            limit,
-            silence: QuietPeriod::default(),
-            since: Instant::now(),
-        }
+        EmulatorWait { process, limit, silence: QuietPeriod::default(), since: Instant::now() }
     }
 
     /// Records a line of output.
@@ -115,8 +110,7 @@ impl EmulatorWait {
             let seconds = LAST_RESORT.as_secs();
             return Some(format!("no output for {seconds} s, the longest limit"));
         }
-        self.silence
-            .look(EmulatorUsage::read(self.process), self.limit)
+        self.silence.look(EmulatorUsage::read(self.process), self.limit)
     }
 }
 
@@ -130,10 +124,7 @@ mod tests {
     fn looks(ran: Duration, waited: Duration) -> Option<(u32, String)> {
         let mut silence = QuietPeriod::default();
         (0..10_000).find_map(|look| {
-            let spent = EmulatorUsage {
-                ran: ran * look,
-                waited: waited * look,
-            };
+            let spent = EmulatorUsage { ran: ran * look, waited: waited * look };
             Some((look, silence.look(Some(spent), LIMIT)?))
         })
     }

@@ -98,20 +98,14 @@ pub fn version(emulator: &Path) -> anyhow::Result<String> {
         .output()
         .with_context(|| format!("starting {}", emulator.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let number = text
-        .split_whitespace()
-        .nth(3)
-        .unwrap_or("of unknown version");
+    let number = text.split_whitespace().nth(3).unwrap_or("of unknown version");
     Ok(format!("QEMU {number}"))
 }
 
 /// Checks that this process can use KVM for the architecture, or returns the reason why not.
 fn kvm_works(arch: Arch) -> Result<(), String> {
     if std::env::consts::ARCH != arch.name() {
-        return Err(format!(
-            "this host is {}, not {arch}",
-            std::env::consts::ARCH
-        ));
+        return Err(format!("this host is {}, not {arch}", std::env::consts::ARCH));
     }
     std::fs::OpenOptions::new()
         .read(true)
@@ -155,12 +149,9 @@ impl Machine {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
         match self.arch {
-            Arch::X86_64 => add(&[
-                "-machine",
-                "q35",
-                "-device",
-                "isa-debug-exit,iobase=0xf4,iosize=4",
-            ]),
+            Arch::X86_64 => {
+                add(&["-machine", "q35", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
+            }
             Arch::Aarch64 => add(&["-machine", "virt,gic-version=3"]),
             Arch::Riscv64 => add(&["-machine", "virt"]),
         }
@@ -187,35 +178,14 @@ impl Machine {
             add(&["-accel", "tcg,thread=single"]);
         }
         if self.icount {
-            add(&[
-                "-icount",
-                "shift=0,sleep=off",
-                "-rtc",
-                "base=2026-01-01,clock=vm",
-            ]);
+            add(&["-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01,clock=vm"]);
         }
-        add(&[
-            "-smp",
-            &self.cpus.to_string(),
-            "-m",
-            &self.memory_mb.to_string(),
-        ]);
-        add(&[
-            "-nodefaults",
-            "-display",
-            "none",
-            "-no-reboot",
-            "-serial",
-            "stdio",
-        ]);
+        add(&["-smp", &self.cpus.to_string(), "-m", &self.memory_mb.to_string()]);
+        add(&["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"]);
         add(&["-append", &words.join(" ")]);
         arguments.extend(["-kernel".into(), images.kernel.clone().into()]);
         arguments.extend(["-initrd".into(), images.program.clone().into()]);
-        Ok(Command {
-            program: emulator.to_path_buf(),
-            arguments,
-            serial: None,
-        })
+        Ok(Command { program: emulator.to_path_buf(), arguments, serial: None })
     }
 }
 
@@ -235,44 +205,26 @@ mod tests {
     }
 
     fn shown(machine: &Machine) -> String {
-        let images = Images {
-            kernel: "a kernel".into(),
-            program: "program".into(),
-        };
+        let images = Images { kernel: "a kernel".into(), program: "program".into() };
         let words = ["run=selftest".to_string(), "x=1".to_string()];
-        machine
-            .command(Path::new("qemu"), &images, &words)
-            .unwrap()
-            .shown()
+        machine.command(Path::new("qemu"), &images, &words).unwrap().shown()
     }
 
     #[test]
     fn the_command_survives_a_shell() {
         let command = shown(&machine(Arch::X86_64));
         assert!(command.starts_with("qemu -machine q35 "), "{command}");
-        assert!(
-            command.contains(" -append 'run=selftest x=1' "),
-            "{command}"
-        );
+        assert!(command.contains(" -append 'run=selftest x=1' "), "{command}");
         assert!(command.contains(" -kernel 'a kernel' "), "{command}");
         assert!(command.contains(" -smp 3 -m 300 "), "{command}");
     }
 
     #[test]
     fn counting_instructions_excludes_kvm() {
-        let counted = Machine {
-            icount: true,
-            ..machine(Arch::Aarch64)
-        };
+        let counted = Machine { icount: true, ..machine(Arch::Aarch64) };
         assert!(shown(&counted).contains("-icount shift=0,sleep=off"));
-        let both = Machine {
-            accelerator: Accelerator::Kvm,
-            ..counted
-        };
-        let images = Images {
-            kernel: "k".into(),
-            program: "p".into(),
-        };
+        let both = Machine { accelerator: Accelerator::Kvm, ..counted };
+        let images = Images { kernel: "k".into(), program: "p".into() };
         assert!(both.command(Path::new("qemu"), &images, &[]).is_err());
     }
 }

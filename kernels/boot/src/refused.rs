@@ -7,14 +7,8 @@ use crate::options::Options;
 
 /// The values of `break=` for the kernel's machine, besides the mutants of engine and manager; the kernel's `mistakes`
 /// implements each.
-const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
-    "request",
-    "here",
-    "broadcast",
-    "nmi",
-    "SkipBarrier",
-    "SkipInterrupt",
-];
+const MISTAKES_OF_THE_MACHINE: [&str; 6] =
+    ["request", "here", "broadcast", "nmi", "SkipBarrier", "SkipInterrupt"];
 
 /// Checks the options of a boot with `cpus` CPUs, which may run `workload`. `rules` has the names of the mutants of the
 /// engine's and the manager's rules.
@@ -54,18 +48,12 @@ pub fn check(
     let Some(mut workload) = workload else {
         return Ok(());
     };
-    for pair in options
-        .parameters
-        .split(',')
-        .filter(|pair| !pair.is_empty())
-    {
+    for pair in options.parameters.split(',').filter(|pair| !pair.is_empty()) {
         workload
             .set(&pair.replacen(':', "=", 1))
             .map_err(|wrong| format!("option `parameters={pair}`: {wrong}"))?;
     }
-    workload
-        .check(team)
-        .map_err(|why| format!("{}: {why}", workload.name()))?;
+    workload.check(team).map_err(|why| format!("{}: {why}", workload.name()))?;
     Ok(())
 }
 

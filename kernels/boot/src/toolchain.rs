@@ -37,11 +37,7 @@ pub struct Toolchain {
 
 impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.builds_library {
-            ", building the library from its source"
-        } else {
-            ""
-        };
+        let how = if self.builds_library { ", building the library from its source" } else { "" };
         write!(f, "{} ({}){how}", self.version, self.rustc.display())
     }
 }
@@ -49,9 +45,7 @@ impl fmt::Display for Toolchain {
 /// Finds a program in `PATH`.
 pub fn which(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(name))
-        .find(|file| file.is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
 fn ask(rustc: &Path, arguments: &[&str]) -> Option<String> {
@@ -75,10 +69,9 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     let mut seen = Vec::new();
     let mut with_source = None;
     for (rustc, cargo) in candidates {
-        let (Some(version), Some(sysroot)) = (
-            ask(&rustc, &["--version"]),
-            ask(&rustc, &["--print", "sysroot"]),
-        ) else {
+        let (Some(version), Some(sysroot)) =
+            (ask(&rustc, &["--version"]), ask(&rustc, &["--print", "sysroot"]))
+        else {
             continue;
         };
         if !cargo.is_file() {
@@ -96,10 +89,7 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
             return Ok(toolchain(false, None));
         }
         let host = ask(&rustc, &["-vV"]).unwrap_or_default();
-        let host = host
-            .lines()
-            .find_map(|line| line.strip_prefix("host: "))
-            .unwrap_or_default();
+        let host = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
         let linker = which("ld.lld").or_else(|| {
             Some(library.join(host).join("bin/rust-lld")).filter(|file| file.is_file())
         });
@@ -107,16 +97,8 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
         seen.push(format!(
             "{version} ({}): no target {target}{}{}",
             rustc.display(),
-            if has_source {
-                ""
-            } else {
-                ", no library source"
-            },
-            if linker.is_some() {
-                ""
-            } else {
-                ", no linker (ld.lld)"
-            },
+            if has_source { "" } else { ", no library source" },
+            if linker.is_some() { "" } else { ", no linker (ld.lld)" },
         ));
         if has_source && linker.is_some() && with_source.is_none() {
             with_source = Some(toolchain(true, linker));
@@ -126,11 +108,7 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
         Some(toolchain) => Ok(toolchain),
         None => bail!(
             "no installed compiler can build for {target}\n  {}\nrun {SETUP} to install one",
-            if seen.is_empty() {
-                "no rustc was found".into()
-            } else {
-                seen.join("\n  ")
-            }
+            if seen.is_empty() { "no rustc was found".into() } else { seen.join("\n  ") }
         ),
     }
 }
@@ -141,21 +119,16 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
 /// If the source isn't there.
 pub fn source(place: &str) -> anyhow::Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(place);
-    source.canonicalize().with_context(|| {
-        format!(
-            "no source at {}: run this from a checkout",
-            source.display()
-        )
-    })
+    source
+        .canonicalize()
+        .with_context(|| format!("no source at {}: run this from a checkout", source.display()))
 }
 
 /// Returns the folder in which something is built or kept, beside the host's own build.
 pub fn target_directory(name: &str) -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => PathBuf::from(directory).join(name),
-        None => Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../target")
-            .join(name),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name),
     }
 }
 
@@ -236,9 +209,8 @@ pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
     if mutants {
         cargo.args(["--features", "mutants"]);
     }
-    let status = cargo
-        .status()
-        .with_context(|| format!("starting {}", toolchain.cargo.display()))?;
+    let status =
+        cargo.status().with_context(|| format!("starting {}", toolchain.cargo.display()))?;
     if !status.success() {
         bail!("building the kernel for {arch} with {toolchain} failed");
     }

@@ -55,10 +55,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, UsageError> {
         return Err(UsageError::unfit(path, "not a regular file"));
     }
     if about.len() > LONGEST {
-        return Err(UsageError::unfit(
-            path,
-            "not a kernel image: longer than 256 MB",
-        ));
+        return Err(UsageError::unfit(path, "not a kernel image: longer than 256 MB"));
     }
     std::fs::read(path).map_err(unfit)
 }

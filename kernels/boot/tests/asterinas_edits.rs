@@ -46,17 +46,12 @@ fn the_lists_are_made_once_and_completely_or_not_at_all() {
         let last = list.edit.last().unwrap();
         let sources = stand_in(&list);
         let file = sources.path().join(&last.file);
-        let text = std::fs::read_to_string(&file)
-            .unwrap()
-            .replace(&last.at, "");
+        let text = std::fs::read_to_string(&file).unwrap().replace(&last.at, "");
         std::fs::write(&file, &text).unwrap();
         let error = list.apply(sources.path(), &home).unwrap_err().to_string();
         assert!(error.contains(&*last.file.to_string_lossy()), "{error}");
         for file in &list.file {
-            assert!(
-                !sources.path().join(&file.to).exists(),
-                "{name} is made in part"
-            );
+            assert!(!sources.path().join(&file.to).exists(), "{name} is made in part");
         }
     }
 }

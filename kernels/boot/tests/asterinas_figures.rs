@@ -24,29 +24,14 @@ fn a_kernel_s_lines_are_its_figures() {
     assert_eq!(ended.stale["unflushed"], 12);
     assert_eq!(ended.rows[&("unmap 1 page".into(), "ns".into())], 7367);
     assert!(!measured(&["trial: end broken"]).sound);
-    assert!(
-        Measurement::default()
-            .take("trial: panic at the disco")
-            .is_err()
-    );
-    assert!(
-        Measurement::default()
-            .take("trial: row ns unmap 1 page")
-            .is_err()
-    );
-    assert!(
-        Measurement::default()
-            .take("trial: something else")
-            .is_err()
-    );
+    assert!(Measurement::default().take("trial: panic at the disco").is_err());
+    assert!(Measurement::default().take("trial: row ns unmap 1 page").is_err());
+    assert!(Measurement::default().take("trial: something else").is_err());
 }
 
 #[test]
 fn only_what_both_have_measured_is_compared() {
-    let ostd = measured(&[
-        "trial: row ns unmap 1 page|10",
-        "trial: row ns context switch|5",
-    ]);
+    let ostd = measured(&["trial: row ns unmap 1 page|10", "trial: row ns context switch|5"]);
     let quell = measured(&["trial: row ns unmap 1 page|11"]);
     let rows = table::rows(4, &ostd, &quell);
     assert_eq!(rows.len(), 1);
@@ -59,11 +44,7 @@ fn what_the_runner_of_ostds_tests_prints_is_counted() {
     let mut tests = TestResults::default();
     let green = "\u{1b}[32mok\u{1b}[39m";
     assert!(!tests.take("running 2 tests in crate \"ostd\"").unwrap());
-    assert!(
-        !tests
-            .take(&format!("test ostd::mm::cut ... {green}"))
-            .unwrap()
-    );
+    assert!(!tests.take(&format!("test ostd::mm::cut ... {green}")).unwrap());
     let red = "test ostd::mm::glue ... \u{1b}[31mFAILED\u{1b}[39m";
     assert!(!tests.take(red).unwrap());
     let end = |passed, failed| {

@@ -17,19 +17,14 @@ fn is_there(flavour: Flavour) -> bool {
     let (image, name) = (image.display(), flavour.name());
     let what = format!("there is no {image}: kernels/linux/run build {name} makes it");
     let required = std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_some();
-    assert!(
-        !required || !matches!(flavour, Flavour::Stock | Flavour::Quell),
-        "{what}"
-    );
+    assert!(!required || !matches!(flavour, Flavour::Stock | Flavour::Quell), "{what}");
     eprintln!("SKIPPED: Linux {name}: {what}");
     false
 }
 
 /// Returns the word for Linux's command line that leaves a rule out.
 fn forgetting(rule: Option<&str>) -> Vec<String> {
-    rule.map(|rule| format!("quell_forget={rule}"))
-        .into_iter()
-        .collect()
+    rule.map(|rule| format!("quell_forget={rule}")).into_iter().collect()
 }
 
 /// Runs the programs on two CPUs, with one round of the stress. Returns `None` if this kernel wasn't built.
@@ -55,11 +50,7 @@ fn holds(flavour: Flavour) {
     let Some(checks) = run(flavour, None) else {
         return;
     };
-    let CheckOutcomes {
-        checks,
-        counted,
-        splats,
-    } = checks.expect("Linux runs to its end");
+    let CheckOutcomes { checks, counted, splats } = checks.expect("Linux runs to its end");
     assert!(splats.is_empty(), "{splats:?}");
     assert_eq!(checks.len(), 13, "{checks:?}");
     let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
@@ -68,9 +59,7 @@ fn holds(flavour: Flavour) {
     assert_eq!(counted.is_empty(), !flavour.has_engine());
     for (_, counted) in counted {
         assert!(counted.get("sent") > 0, "{counted}");
-        counted
-            .agree()
-            .unwrap_or_else(|why| panic!("{why}: {counted}"));
+        counted.agree().unwrap_or_else(|why| panic!("{why}: {counted}"));
     }
 }
 
@@ -106,9 +95,8 @@ fn a_rule_that_the_engine_forgets_shows() {
         let Some(checks) = run(Flavour::Debug, Some(rule)) else {
             return;
         };
-        let noticed = checks.map_or(true, |checked| {
-            checked.checks.iter().any(|check| check.failures > 0)
-        });
+        let noticed =
+            checks.map_or(true, |checked| checked.checks.iter().any(|check| check.failures > 0));
         assert!(noticed, "{rule} was not noticed");
     }
 }

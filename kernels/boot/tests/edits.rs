@@ -20,57 +20,23 @@ const TEXT: &str = "one\n  two { a; b; }\nthree\n";
 
 #[test]
 fn an_edit_replaces_and_inserts_lines() {
-    let replaced = Edit {
-        with: Some("four".into()),
-        ..edit("two")
-    };
-    assert_eq!(
-        replaced.apply(TEXT).unwrap(),
-        "one\n  four { a; b; }\nthree\n"
-    );
-    let through = Edit {
-        through: Some("}".into()),
-        with: Some("four".into()),
-        ..edit("two")
-    };
+    let replaced = Edit { with: Some("four".into()), ..edit("two") };
+    assert_eq!(replaced.apply(TEXT).unwrap(), "one\n  four { a; b; }\nthree\n");
+    let through = Edit { through: Some("}".into()), with: Some("four".into()), ..edit("two") };
     assert_eq!(through.apply(TEXT).unwrap(), "one\n  four\nthree\n");
-    let after = Edit {
-        after: Some("four\n".into()),
-        ..edit("two")
-    };
-    assert_eq!(
-        after.apply(TEXT).unwrap(),
-        "one\n  two { a; b; }\nfour\nthree\n"
-    );
-    let before = Edit {
-        before: Some("four\n".into()),
-        ..edit("two")
-    };
-    assert_eq!(
-        before.apply(TEXT).unwrap(),
-        "one\nfour\n  two { a; b; }\nthree\n"
-    );
+    let after = Edit { after: Some("four\n".into()), ..edit("two") };
+    assert_eq!(after.apply(TEXT).unwrap(), "one\n  two { a; b; }\nfour\nthree\n");
+    let before = Edit { before: Some("four\n".into()), ..edit("two") };
+    assert_eq!(before.apply(TEXT).unwrap(), "one\nfour\n  two { a; b; }\nthree\n");
 }
 
 #[test]
 fn an_edit_that_was_made_is_not_made_again() {
     for edit in [
-        Edit {
-            with: Some("four".into()),
-            ..edit("two")
-        },
-        Edit {
-            with: Some("two, four".into()),
-            ..edit("two")
-        },
-        Edit {
-            after: Some("four\n".into()),
-            ..edit("two")
-        },
-        Edit {
-            before: Some("four\n".into()),
-            ..edit("two")
-        },
+        Edit { with: Some("four".into()), ..edit("two") },
+        Edit { with: Some("two, four".into()), ..edit("two") },
+        Edit { after: Some("four\n".into()), ..edit("two") },
+        Edit { before: Some("four\n".into()), ..edit("two") },
     ] {
         let once = edit.apply(TEXT).unwrap();
         assert_ne!(once, TEXT);
@@ -80,55 +46,26 @@ fn an_edit_that_was_made_is_not_made_again() {
 
 #[test]
 fn an_anchor_that_is_missing_or_twice_there_is_named() {
-    let missing = Edit {
-        with: Some("four".into()),
-        ..edit("five")
-    };
+    let missing = Edit { with: Some("four".into()), ..edit("five") };
     let error = missing.apply(TEXT).unwrap_err().to_string();
     for named in ["src/some.rs", "five", "0 times", "a test"] {
         assert!(error.contains(named), "{error}");
     }
-    let twice = Edit {
-        with: Some("four".into()),
-        ..edit("e")
-    };
-    assert!(matches!(
-        twice.apply(TEXT),
-        Err(EditError::Anchor { found: 3, .. })
-    ));
-    let endless = Edit {
-        through: Some("five".into()),
-        with: Some("four".into()),
-        ..edit("two")
-    };
+    let twice = Edit { with: Some("four".into()), ..edit("e") };
+    assert!(matches!(twice.apply(TEXT), Err(EditError::Anchor { found: 3, .. })));
+    let endless = Edit { through: Some("five".into()), with: Some("four".into()), ..edit("two") };
     let error = endless.apply(TEXT).unwrap_err().to_string();
-    assert!(
-        error.contains("src/some.rs") && error.contains("five"),
-        "{error}"
-    );
+    assert!(error.contains("src/some.rs") && error.contains("five"), "{error}");
 }
 
 #[test]
 fn an_edit_that_means_nothing_is_refused() {
-    let empty = Edit {
-        with: Some(String::new()),
-        after: Some("four\n".into()),
-        ..edit("two")
-    };
-    let through_nothing = Edit {
-        through: Some("}".into()),
-        after: Some("four\n".into()),
-        ..edit("two")
-    };
-    let nowhere = Edit {
-        with: Some("four".into()),
-        ..edit("")
-    };
+    let empty = Edit { with: Some(String::new()), after: Some("four\n".into()), ..edit("two") };
+    let through_nothing =
+        Edit { through: Some("}".into()), after: Some("four\n".into()), ..edit("two") };
+    let nowhere = Edit { with: Some("four".into()), ..edit("") };
     for wrong in [edit("two"), empty, through_nothing, nowhere] {
-        assert!(matches!(
-            wrong.apply(TEXT),
-            Err(EditError::Meaningless { .. })
-        ));
+        assert!(matches!(wrong.apply(TEXT), Err(EditError::Meaningless { .. })));
     }
 }
 
@@ -147,10 +84,7 @@ fn an_anchor_can_be_replaced_preceded_and_followed_at_once() {
 
 #[test]
 fn what_follows_the_last_line_is_a_line() {
-    let edit = Edit {
-        after: Some("four\n".into()),
-        ..edit("two")
-    };
+    let edit = Edit { after: Some("four\n".into()), ..edit("two") };
     assert_eq!(edit.apply("one\ntwo").unwrap(), "one\ntwo\nfour\n");
 }
 
@@ -178,15 +112,9 @@ fn an_anchor_that_is_not_where_it_is_meant_is_named_with_the_place() {
         assert!(text.contains(part), "{text}");
     }
     let error = within().apply("\treturn 0;\n").unwrap_err().to_string();
-    assert!(
-        error.contains("found \"int some(void)\" 0 times"),
-        "{error}"
-    );
+    assert!(error.contains("found \"int some(void)\" 0 times"), "{error}");
     let twice = [C, C].concat();
-    assert!(matches!(
-        within().apply(&twice),
-        Err(EditError::Anchor { found: 2, .. })
-    ));
+    assert!(matches!(within().apply(&twice), Err(EditError::Anchor { found: 2, .. })));
 }
 
 const LIST: &str = r#"
@@ -238,16 +166,10 @@ fn only_in_place_is_an_edit_taken_for_made() {
     let (list, sources) = delivered(folder.path());
     for _ in 0..2 {
         list.apply(&sources, folder.path()).unwrap();
-        assert_eq!(
-            std::fs::read(sources.join("a.c")).unwrap(),
-            b"one\ntwo\nthree\n"
-        );
+        assert_eq!(std::fs::read(sources.join("a.c")).unwrap(), b"one\ntwo\nthree\n");
     }
     let error = list.changed(&sources, folder.path()).unwrap_err();
-    assert!(
-        matches!(&error, EditError::Anchor { at, found: 2, .. } if at == "two"),
-        "{error}"
-    );
+    assert!(matches!(&error, EditError::Anchor { at, found: 2, .. } if at == "two"), "{error}");
 }
 
 /// We decide whether an edit was made from the original file, not from the result of earlier edits with the same text.
@@ -256,15 +178,8 @@ fn the_same_text_goes_to_all_its_places() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("a.c");
     std::fs::write(&source, "one\ntwo\n").unwrap();
-    let poll = |at: &str| Edit {
-        file: "a.c".into(),
-        after: Some("poll\n".into()),
-        ..edit(at)
-    };
-    let list = Edits {
-        file: Vec::new(),
-        edit: vec![poll("one"), poll("two")],
-    };
+    let poll = |at: &str| Edit { file: "a.c".into(), after: Some("poll\n".into()), ..edit(at) };
+    let list = Edits { file: Vec::new(), edit: vec![poll("one"), poll("two")] };
     for _ in 0..2 {
         list.apply(folder.path(), folder.path()).unwrap();
         let text = std::fs::read_to_string(&source).unwrap();

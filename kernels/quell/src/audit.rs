@@ -68,11 +68,7 @@ pub fn flushed(tag: Option<Tag>, everywhere: bool) {
         return;
     }
     let me = crate::arch::cpu::index();
-    let cpus = if everywhere {
-        0..cpu::count()
-    } else {
-        me..me + 1
-    };
+    let cpus = if everywhere { 0..cpu::count() } else { me..me + 1 };
     for index in cpus {
         // The loaded root may fill its tag again at once.
         let current = CURRENT[index].load(Relaxed);

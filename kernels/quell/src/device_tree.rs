@@ -25,17 +25,12 @@ pub struct DeviceTree {
 
 /// Returns a big-endian number of four or eight bytes.
 pub fn number(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 /// Returns a text that ends with a zero.
 pub fn text(bytes: &'static [u8]) -> Option<&'static str> {
-    core::ffi::CStr::from_bytes_until_nul(bytes)
-        .ok()?
-        .to_str()
-        .ok()
+    core::ffi::CStr::from_bytes_until_nul(bytes).ok()?.to_str().ok()
 }
 
 impl DeviceTree {
@@ -51,17 +46,12 @@ impl DeviceTree {
         };
         let command_line =
             chosen("bootargs").map_or("", |line| text(line).expect("the command line is text"));
-        let reg = dtb
-            .get_property(memory, "reg")
-            .expect("the tree describes the memory");
+        let reg = dtb.get_property(memory, "reg").expect("the tree describes the memory");
         let (start, bytes) = (number(&reg[..8]), number(&reg[8..16]));
         // SAFETY: we only take the address of the linker's symbol.
         let mut free = direct_map::physical(&raw const kernel_end)..start + bytes;
         // The loader puts the file and the tree behind the image. We take the larger part, before or after.
-        for taken in [Some(tree..tree + TREE), module.clone()]
-            .into_iter()
-            .flatten()
-        {
+        for taken in [Some(tree..tree + TREE), module.clone()].into_iter().flatten() {
             if taken.start >= free.start && taken.start < free.end {
                 let (before, after) = (free.start..taken.start, taken.end.min(free.end)..free.end);
                 free = if before.end - before.start >= after.end - after.start {
@@ -71,11 +61,6 @@ impl DeviceTree {
                 };
             }
         }
-        DeviceTree {
-            command_line,
-            module,
-            end: start + bytes,
-            free,
-        }
+        DeviceTree { command_line, module, end: start + bytes, free }
     }
 }

@@ -21,13 +21,9 @@ struct DelayedRequests {
 }
 
 static KEEPS: AtomicBool = AtomicBool::new(false);
-static KEPT: [Lock<DelayedRequests>; cpu::MAX] = [const {
-    Lock::new(DelayedRequests {
-        held: [Invalidation::All; MOST],
-        first: 0,
-        next: 0,
-    })
-}; cpu::MAX];
+static KEPT: [Lock<DelayedRequests>; cpu::MAX] =
+    [const { Lock::new(DelayedRequests { held: [Invalidation::All; MOST], first: 0, next: 0 }) };
+        cpu::MAX];
 
 /// Starts to keep broadcasts.
 pub fn start() {
@@ -40,11 +36,7 @@ pub fn broadcast(what: Invalidation) -> u64 {
         return arch::paging::broadcast(what);
     }
     let mut kept = KEPT[arch::cpu::index()].lock();
-    let sent = if kept.next - kept.first == MOST {
-        start_oldest(&mut kept)
-    } else {
-        0
-    };
+    let sent = if kept.next - kept.first == MOST { start_oldest(&mut kept) } else { 0 };
     let place = kept.next % MOST;
     kept.held[place] = what;
     kept.next += 1;

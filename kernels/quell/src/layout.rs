@@ -94,8 +94,7 @@ impl Control {
             padded[..part.len()].copy_from_slice(part);
             word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
         }
-        self.workload_bytes
-            .store(bytes.len() as u64, Ordering::Release);
+        self.workload_bytes.store(bytes.len() as u64, Ordering::Release);
     }
 
     /// Returns the workload's text.

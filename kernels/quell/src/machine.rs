@@ -1,15 +1,15 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
 use crate::{arch, audit, cpu, late, memory, watchdog};
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use core::hint::black_box;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, PAGE_BYTES, Tag,
     Tagging, TlbRules,
 };
 use quell_arch::native;
-use quell_vm::machine::TABLE_WORDS;
 use quell_vm::machine::Event;
+use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Level, Machine, MemoryMap};
 use quell_zero::{PhysicalMemory, Strategy};
 
@@ -74,10 +74,9 @@ unsafe impl Hardware for Kernel {
     fn features(&self) -> Features {
         let features = arch::paging::engine_features();
         match (features.tagging, TAG_BITS.load(Ordering::Relaxed)) {
-            (Tagging::Global { .. }, bits @ 1..) => Features {
-                tagging: Tagging::Global { bits },
-                ..features
-            },
+            (Tagging::Global { .. }, bits @ 1..) => {
+                Features { tagging: Tagging::Global { bits }, ..features }
+            }
             _ => features,
         }
     }
@@ -103,14 +102,8 @@ unsafe impl Hardware for Kernel {
 
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let this = cpu::this();
-        if keep {
-            &this.counters.loads_kept
-        } else {
-            &this.counters.loads_flushed
-        }
-        .add(1);
-        this.loaded
-            .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
+        if keep { &this.counters.loads_kept } else { &this.counters.loads_flushed }.add(1);
+        this.loaded.store(root.address() | u64::from(tag.0), Ordering::Relaxed);
         audit::loaded(root, tag, keep);
         // SAFETY: by the caller's promise about the root.
         unsafe { arch::paging::load_root(root, tag, keep) };
@@ -154,11 +147,7 @@ unsafe impl Hardware for Kernel {
 impl PhysicalMemory for Kernel {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         // We don't save a user program's vector registers in this kernel.
-        let strategy = if strategy.uses_vectors() {
-            Strategy::Stores
-        } else {
-            strategy
-        };
+        let strategy = if strategy.uses_vectors() { Strategy::Stores } else { strategy };
         memory::zero(extent, strategy);
     }
 }

@@ -59,10 +59,7 @@ fn main(boot: arch::start::BootInfo) -> ! {
     let options = match Options::parse(boot.command_line) {
         Ok(options) => options,
         Err(error) => {
-            report::event(&Event::Failed {
-                what: "command line",
-                why: &error.to_string(),
-            });
+            report::event(&Event::Failed { what: "command line", why: &error.to_string() });
             report::exit(2);
         }
     };
@@ -92,18 +89,12 @@ fn main(boot: arch::start::BootInfo) -> ! {
             .collect::<Vec<_>>(),
     });
     let Some(module) = boot.module.clone() else {
-        report::event(&Event::Failed {
-            what: "user program",
-            why: "the boot loader passed none",
-        });
+        report::event(&Event::Failed { what: "user program", why: "the boot loader passed none" });
         report::exit(2);
     };
     // SAFETY: this is the boot loader's file, which we didn't pass to `memory::init`.
     if let Err(why) = unsafe { program::load(module) } {
-        report::event(&Event::Failed {
-            what: "user program",
-            why,
-        });
+        report::event(&Event::Failed { what: "user program", why });
         report::exit(2);
     }
     let cpus = arch::start::start_others(&boot);

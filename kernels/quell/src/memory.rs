@@ -35,10 +35,7 @@ static HEAP: KernelHeap = KernelHeap(Lock::new(Heap::new()));
 // requested size and alignment.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.0
-            .lock()
-            .alloc(layout)
-            .map_or(core::ptr::null_mut(), NonNull::as_ptr)
+        self.0.lock().alloc(layout).map_or(core::ptr::null_mut(), NonNull::as_ptr)
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if let Some(pointer) = NonNull::new(pointer) {
@@ -67,11 +64,7 @@ pub unsafe fn init(range: Range<u64>) {
     TOTAL.store(end - start, Relaxed);
     let heap = (((end - start) / 4).min(HEAP_MAX)) & !4095;
     // SAFETY: the caller gives us the range, and its first part becomes the heap.
-    unsafe {
-        HEAP.0
-            .lock()
-            .init(pointer::<u8>(start) as usize, heap as usize)
-    };
+    unsafe { HEAP.0.lock().init(pointer::<u8>(start) as usize, heap as usize) };
     // SAFETY: this is the rest of the range, and nothing refers to it.
     unsafe { open(0, start + heap..end) };
     *FREE.lock() = start + heap..end;
@@ -105,10 +98,7 @@ fn opened(first: Frame, frames: u64) -> *mut u8 {
     let end = start.saturating_add(frames.saturating_mul(4096));
     let inside =
         |[from, to]: &[AtomicU64; 2]| from.load(Relaxed) <= start && end <= to.load(Relaxed);
-    assert!(
-        OPEN.iter().any(inside),
-        "{start:#x}..{end:#x} is not open memory"
-    );
+    assert!(OPEN.iter().any(inside), "{start:#x}..{end:#x} is not open memory");
     pointer(start)
 }
 
@@ -127,10 +117,7 @@ pub fn words(frame: Frame) -> &'static [AtomicU64; 512] {
 /// # Panics
 /// If the frame isn't open memory, or the bytes aren't inside it.
 pub fn read(frame: Frame, offset: usize, into: &mut [u8]) {
-    assert!(
-        offset <= 4096 && into.len() <= 4096 - offset,
-        "beyond a frame"
-    );
+    assert!(offset <= 4096 && into.len() <= 4096 - offset, "beyond a frame");
     let from = opened(frame, 1).wrapping_add(offset);
     // SAFETY: the bytes are inside the frame, and inside the caller's slice, which no other code uses.
     unsafe { crate::arch::cpu::copy(from, into.as_mut_ptr(), into.len()) };
@@ -141,10 +128,7 @@ pub fn read(frame: Frame, offset: usize, into: &mut [u8]) {
 /// # Panics
 /// If the frame isn't open memory, or the bytes aren't inside it.
 pub fn write(frame: Frame, offset: usize, from: &[u8]) {
-    assert!(
-        offset <= 4096 && from.len() <= 4096 - offset,
-        "beyond a frame"
-    );
+    assert!(offset <= 4096 && from.len() <= 4096 - offset, "beyond a frame");
     let to = opened(frame, 1).wrapping_add(offset);
     // SAFETY: the bytes are inside the caller's slice, and inside the frame, which contains no object.
     unsafe { crate::arch::cpu::copy(from.as_ptr(), to, from.len()) };
@@ -209,15 +193,11 @@ pub fn take_extent(bytes: u64) -> Option<Extent> {
         return None;
     }
     free.start = end;
-    Some(Extent {
-        first: Frame::containing(start),
-        frames: (end - start) / 4096,
-    })
+    Some(Extent { first: Frame::containing(start), frames: (end - start) / 4096 })
 }
 
 /// Returns the bytes that [`take_extent`] could still give.
 pub fn left() -> u64 {
     let free = FREE.lock();
-    free.end
-        .saturating_sub(free.start.next_multiple_of(2 << 20))
+    free.end.saturating_sub(free.start.next_multiple_of(2 << 20))
 }

@@ -59,10 +59,7 @@ pub fn make(what: &str) -> Result<(), &'static str> {
 
 /// Returns whether we make this mistake of the machine.
 #[inline(always)]
-#[cfg_attr(
-    all(not(target_arch = "x86_64"), not(feature = "mutants")),
-    allow(dead_code)
-)] // Only the handlers of interrupts there make one.
+#[cfg_attr(all(not(target_arch = "x86_64"), not(feature = "mutants")), allow(dead_code))] // Only the handlers of interrupts there make one.
 pub fn makes(mistake: Mistake) -> bool {
     cfg!(feature = "mutants") && MADE.load(Ordering::Relaxed) == mistake as u8
 }

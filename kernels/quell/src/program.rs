@@ -29,10 +29,7 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
         dirty: writable,
         ..Entry::ABSENT
     };
-    assert!(
-        page >= layout::PROGRAM,
-        "the program is above its start address"
-    );
+    assert!(page >= layout::PROGRAM, "the program is above its start address");
     // SAFETY: from this address on, the kernel's half is the program's, and we took the frame for it.
     unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
 }
@@ -56,10 +53,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
     let text = attached::text(bytes);
     let image = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(|_| "not an ELF file")?;
     let segments = image.segments().ok_or("no segments")?;
-    for segment in segments
-        .iter()
-        .filter(|segment| segment.p_type == abi::PT_LOAD)
-    {
+    for segment in segments.iter().filter(|segment| segment.p_type == abi::PT_LOAD) {
         let data = image.segment_data(&segment).map_err(|_| "truncated")?;
         let first = segment.p_vaddr & !(PAGE_BYTES - 1);
         for page in (first..segment.p_vaddr + segment.p_memsz).step_by(PAGE_BYTES as usize) {
@@ -86,12 +80,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
     let pages = (size_of::<Control>() as u64).div_ceil(PAGE_BYTES);
     let control = memory::take_frames(pages).first;
     for page in 0..pages {
-        map(
-            layout::CONTROL + page * PAGE_BYTES,
-            control.plus(page),
-            true,
-            false,
-        );
+        map(layout::CONTROL + page * PAGE_BYTES, control.plus(page), true, false);
     }
     CONTROL.call_once(|| control);
     if let Some(text) = text {
@@ -103,19 +92,13 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
             memory::write(frame, 0, part);
             map(page, frame, false, false);
         }
-        self::control()
-            .file_bytes
-            .store(text.len() as u64, Ordering::Relaxed);
+        self::control().file_bytes.store(text.len() as u64, Ordering::Relaxed);
         FILE.call_once(|| text);
     }
     ENTRY.call_once(|| image.ehdr.e_entry);
     let shared = self::control();
-    shared
-        .ticks_per_ms
-        .store(arch::cpu::ticks_per_ms(), Ordering::Relaxed);
-    shared
-        .ticks_at_start
-        .store(clock::begin(), Ordering::Relaxed);
+    shared.ticks_per_ms.store(arch::cpu::ticks_per_ms(), Ordering::Relaxed);
+    shared.ticks_at_start.store(clock::begin(), Ordering::Relaxed);
     Ok(())
 }
 
@@ -152,10 +135,7 @@ pub struct Puppet {
 impl Puppet {
     /// Creates a puppet with `slot`'s stack and command. No other thread may use these.
     pub fn new(slot: usize) -> Self {
-        let mut puppet = Puppet {
-            context: start(layout::entry::PUPPET, slot, cpu::count()),
-            slot,
-        };
+        let mut puppet = Puppet { context: start(layout::entry::PUPPET, slot, cpu::count()), slot };
         // The puppet's first call has no result, and only requests a command.
         let _ = puppet.until_next();
         puppet
@@ -208,8 +188,7 @@ impl Puppet {
     /// # Errors
     /// Returns the fault if the handler refused it.
     pub fn store(&mut self, address: u64, value: u64) -> Result<(), Fault> {
-        self.command(layout::command::STORE, address, value)
-            .map(|_| ())
+        self.command(layout::command::STORE, address, value).map(|_| ())
     }
 
     /// Stays in user mode until control word `index` contains `value`.

@@ -138,10 +138,7 @@ pub fn dump_cpus() {
 /// Reports the counts of each CPU.
 pub fn report_counters() {
     for index in 0..cpu::count() {
-        event(&Event::Counters {
-            cpu: index,
-            counters: cpu::cpu(index).counters.read(),
-        });
+        event(&Event::Counters { cpu: index, counters: cpu::cpu(index).counters.read() });
     }
 }
 
@@ -154,8 +151,6 @@ pub fn panic(cpu: usize, info: &core::panic::PanicInfo<'_>) {
 ///
 /// The codes are: 0 if everything passed, 1 if a test failed, 2 for bad options, 3 for a panic, 4 for the watchdog.
 pub fn exit(code: u8) -> ! {
-    crate::console::urgent_line(format_args!(
-        "quell: {{\"event\":\"exit\",\"code\":{code}}}"
-    ));
+    crate::console::urgent_line(format_args!("quell: {{\"event\":\"exit\",\"code\":{code}}}"));
     crate::arch::console::power_off(code)
 }

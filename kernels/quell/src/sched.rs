@@ -62,11 +62,8 @@ pub fn init_cpu() {
         done: AtomicBool::new(false),
         space: AtomicU64::new(0),
     });
-    *QUEUES[arch::cpu::index()].lock() = Some(Queue {
-        current: thread,
-        others: VecDeque::new(),
-        finished: None,
-    });
+    *QUEUES[arch::cpu::index()].lock() =
+        Some(Queue { current: thread, others: VecDeque::new(), finished: None });
 }
 
 /// Loads an address space in which the current thread continues, also after switches. Every load drops its entries.
@@ -77,9 +74,7 @@ pub fn init_cpu() {
 /// runs it with this root.
 pub unsafe fn enter_space(root: Frame, tag: Tag) {
     let were_on = arch::cpu::mask_interrupts();
-    current()
-        .space
-        .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
+    current().space.store(root.address() | u64::from(tag.0), Ordering::Relaxed);
     // SAFETY: by the caller's promise about the root.
     unsafe { Kernel.load_root(root, tag, false) };
     arch::cpu::restore_interrupts(were_on);
@@ -118,12 +113,7 @@ pub fn spawn(on: usize, body: impl FnOnce() + Send + 'static) -> Arc<Thread> {
         done: AtomicBool::new(false),
         space: AtomicU64::new(0),
     });
-    QUEUES[on]
-        .lock()
-        .as_mut()
-        .expect("the CPU runs")
-        .others
-        .push_back(thread.clone());
+    QUEUES[on].lock().as_mut().expect("the CPU runs").others.push_back(thread.clone());
     kick(on);
     thread
 }
@@ -149,20 +139,12 @@ extern "C" fn start() -> ! {
 
 /// Returns the thread that runs on this CPU.
 pub fn current() -> Arc<Thread> {
-    QUEUES[arch::cpu::index()]
-        .lock()
-        .as_ref()
-        .expect("threads are set up")
-        .current
-        .clone()
+    QUEUES[arch::cpu::index()].lock().as_ref().expect("threads are set up").current.clone()
 }
 
 /// Interrupts a CPU if it's halted, so that it checks its threads again.
 pub fn kick(index: usize) {
-    for thread in QUEUES[index]
-        .lock()
-        .iter_mut()
-        .flat_map(|q| q.others.iter().chain([&q.current]))
+    for thread in QUEUES[index].lock().iter_mut().flat_map(|q| q.others.iter().chain([&q.current]))
     {
         thread.waiting.store(false, Ordering::Release);
     }
@@ -193,10 +175,7 @@ pub fn on_every_cpu<T: Send + 'static>(
         })
         .collect();
     threads.iter().for_each(|thread| join(thread));
-    results
-        .iter()
-        .map(|result| result.lock().take().expect("the thread is done"))
-        .collect()
+    results.iter().map(|result| result.lock().take().expect("the thread is done")).collect()
 }
 
 /// Lets another ready thread of this CPU run, if there is one.
@@ -256,10 +235,7 @@ fn switch(finish: bool) -> bool {
     let (from, to, space) = {
         let mut guard = QUEUES[arch::cpu::index()].lock();
         let queue = guard.as_mut().expect("threads are set up");
-        let ready = queue
-            .others
-            .iter()
-            .position(|t| !t.waiting.load(Ordering::Relaxed));
+        let ready = queue.others.iter().position(|t| !t.waiting.load(Ordering::Relaxed));
         // If a thread ends while no other is ready, it switches to any waiting one.
         let next = match ready {
             Some(next) => next,
@@ -294,9 +270,7 @@ fn switch(finish: bool) -> bool {
 
 /// Runs first on the new thread. From here on, a thread that ended may lose its stack.
 fn after_switch() {
-    let finished = QUEUES[arch::cpu::index()]
-        .lock()
-        .as_mut()
-        .and_then(|queue| queue.finished.take());
+    let finished =
+        QUEUES[arch::cpu::index()].lock().as_mut().and_then(|queue| queue.finished.take());
     drop(finished);
 }

@@ -84,11 +84,7 @@ pub fn run() -> bool {
             Ok(detail) => (true, detail),
             Err(detail) => (false, detail),
         };
-        report::event(&Event::Test {
-            name,
-            passed,
-            detail,
-        });
+        report::event(&Event::Test { name, passed, detail });
     }
     passed
 }
@@ -118,13 +114,8 @@ fn interrupts() -> Outcome {
         sched::join(&sender);
     }
     let taken: Vec<u64> = (0..count).map(|index| TAKEN[index].load(SeqCst)).collect();
-    check(taken.iter().all(|&taken| taken == count as u64 - 1), || {
-        format!("taken: {taken:?}")
-    })?;
-    Ok(format!(
-        "{} interrupts from each of {count} CPUs to each other",
-        count * (count - 1)
-    ))
+    check(taken.iter().all(|&taken| taken == count as u64 - 1), || format!("taken: {taken:?}"))?;
+    Ok(format!("{} interrupts from each of {count} CPUs to each other", count * (count - 1)))
 }
 
 fn idle() -> Outcome {
@@ -192,10 +183,7 @@ fn nmi() -> Outcome {
     });
     sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
     send(target);
-    let (taken, begun) = (
-        || cpu::cpu(target).counters.nmis.get() > before,
-        TURNED.load(SeqCst),
-    );
+    let (taken, begun) = (|| cpu::cpu(target).counters.nmis.get() > before, TURNED.load(SeqCst));
     while !taken() && TURNED.load(SeqCst) - begun < TURNS {
         arch::cpu::relax();
     }
@@ -235,9 +223,7 @@ fn nmi_that_faults() -> Outcome {
         }
     });
     let (recovered, expected) = (RECOVERED.load(SeqCst), NMIS * cpu::count() as u64);
-    check(recovered == expected, || {
-        format!("{recovered} of {expected} handlers recovered")
-    })?;
+    check(recovered == expected, || format!("{recovered} of {expected} handlers recovered"))?;
     Ok(format!("{expected} handlers faulted"))
 }
 
@@ -255,24 +241,14 @@ fn faults() -> Outcome {
         (loaded, stored, missing, kernel)
     });
     for (index, (loaded, stored, missing, kernel)) in results.into_iter().enumerate() {
-        check(loaded == Ok(7), || {
-            format!("cpu {index} loaded {loaded:x?}")
-        })?;
-        let fault = stored
-            .err()
-            .ok_or("a store to a read-only page went through")?;
+        check(loaded == Ok(7), || format!("cpu {index} loaded {loaded:x?}"))?;
+        let fault = stored.err().ok_or("a store to a read-only page went through")?;
         let good = fault.address == ADDRESS + 8 && fault.write && fault.user && fault.present;
-        check(good && !fault.fetch, || {
-            format!("cpu {index}, read-only: {fault:x?}")
-        })?;
+        check(good && !fault.fetch, || format!("cpu {index}, read-only: {fault:x?}"))?;
         let fault = missing.err().ok_or("a load from nowhere went through")?;
         let good = fault.address == ADDRESS + 0x5008 && !fault.write && fault.user;
-        check(good && !fault.present, || {
-            format!("cpu {index}, nothing mapped: {fault:x?}")
-        })?;
-        check(kernel.is_err(), || {
-            format!("cpu {index} read kernel memory in user mode")
-        })?;
+        check(good && !fault.present, || format!("cpu {index}, nothing mapped: {fault:x?}"))?;
+        check(kernel.is_err(), || format!("cpu {index} read kernel memory in user mode"))?;
     }
     Ok(format!("3 faults on each of {} CPUs", cpu::count()))
 }
@@ -288,12 +264,8 @@ fn accessors() -> Outcome {
         sched::leave_space();
         (load, store, missing)
     };
-    check(load == Some(7) && store, || {
-        format!("loaded {load:?}, stored {store}")
-    })?;
-    check(missing.is_none(), || {
-        format!("loaded {missing:?} from nowhere")
-    })?;
+    check(load == Some(7) && store, || format!("loaded {load:?}, stored {store}"))?;
+    check(missing.is_none(), || format!("loaded {missing:?} from nowhere"))?;
     Ok(String::new())
 }
 
@@ -330,8 +302,6 @@ fn threads() -> Outcome {
     }
     handles.iter().for_each(|thread| sched::join(thread));
     let wrong = WRONG.load(SeqCst);
-    check(wrong == 0, || {
-        format!("{wrong} accesses met another thread's memory")
-    })?;
+    check(wrong == 0, || format!("{wrong} accesses met another thread's memory"))?;
     Ok(format!("{} threads of {TURNS} turns", handles.len()))
 }

@@ -32,30 +32,20 @@ pub struct Guard<'a, T> {
 impl<T> Lock<T> {
     /// Creates a lock around `value`.
     pub const fn new(value: T) -> Self {
-        Lock {
-            inner: SpinMutex::new(value),
-        }
+        Lock { inner: SpinMutex::new(value) }
     }
 
     /// Waits for the lock.
     pub fn lock(&self) -> Guard<'_, T> {
         let were_on = crate::arch::cpu::mask_interrupts();
-        Guard {
-            inner: Some(self.inner.lock()),
-            were_on,
-            _of_this_cpu: PhantomData,
-        }
+        Guard { inner: Some(self.inner.lock()), were_on, _of_this_cpu: PhantomData }
     }
 
     /// Takes the lock if it's free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let were_on = crate::arch::cpu::mask_interrupts();
         match self.inner.try_lock() {
-            Some(guard) => Some(Guard {
-                inner: Some(guard),
-                were_on,
-                _of_this_cpu: PhantomData,
-            }),
+            Some(guard) => Some(Guard { inner: Some(guard), were_on, _of_this_cpu: PhantomData }),
             None => {
                 crate::arch::cpu::restore_interrupts(were_on);
                 None

@@ -15,10 +15,7 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     for above in (level.0 + 1..=Level::ROOT.0).rev().map(Level) {
         let word = &memory::words(table)[above.index(page)];
         let found = entry::decode(word.load(Ordering::Acquire), above);
-        assert!(
-            found.table || !found.present,
-            "{address:#x} is mapped by a larger page"
-        );
+        assert!(found.table || !found.present, "{address:#x} is mapped by a larger page");
         table = found.frame;
         if !found.present {
             table = memory::take_frame();
@@ -90,10 +87,7 @@ pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Entry, level: Level) {
 /// If the page isn't in user mode's half, the root or the leaf's frame isn't open memory, or the leaf covers more than
 /// its frame.
 pub fn set(root: Frame, page: Page, leaf: Option<Entry>) {
-    assert!(
-        page.address() < arch::USER_HALF,
-        "{page:?} is not in user mode's half"
-    );
+    assert!(page.address() < arch::USER_HALF, "{page:?} is not in user mode's half");
     store(root, page, leaf);
 }
 
@@ -102,10 +96,7 @@ fn store(root: Frame, page: Page, leaf: Option<Entry>) {
     let to = leaf.map_or(0, |leaf| {
         // This panics if the frame isn't open.
         memory::words(leaf.frame);
-        assert!(
-            leaf.present && !leaf.table && !leaf.contiguous,
-            "a base page"
-        );
+        assert!(leaf.present && !leaf.table && !leaf.contiguous, "a base page");
         entry::encode(leaf, Level::LEAF)
     });
     word(root, page.address(), Level::LEAF).store(to, Ordering::SeqCst);
@@ -122,10 +113,7 @@ const TEST_PAGES: u64 = 2;
 /// # Panics
 /// If it isn't.
 pub fn assert_is_own(address: u64) {
-    assert!(
-        is_own(address) && address.is_multiple_of(8),
-        "{address:#x} is not there for tests"
-    );
+    assert!(is_own(address) && address.is_multiple_of(8), "{address:#x} is not there for tests");
 }
 
 /// Returns whether an address is in these pages.
@@ -148,10 +136,7 @@ pub fn set_own(root: Frame, page: Page, leaf: Option<Entry>) {
 /// # Panics
 /// If the page isn't in user mode's half, or if there is no table.
 pub fn unlink(root: Frame, page: Page) -> Frame {
-    assert!(
-        page.address() < arch::USER_HALF,
-        "{page:?} is not in user mode's half"
-    );
+    assert!(page.address() < arch::USER_HALF, "{page:?} is not in user mode's half");
     let word = word(root, page.address(), Level::LARGE).swap(0, Ordering::SeqCst);
     let found = entry::decode(word, Level::LARGE);
     assert!(found.table, "no table above {page:?}: {found:?}");

@@ -7,12 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, Ordering::Relaxed};
 /// Counts a page fault of user mode or of the kernel's accessors. For the watchdog, it's progress.
 pub fn note_fault(fault: &Fault) {
     let counters = &cpu::this().counters;
-    if fault.user {
-        &counters.user_faults
-    } else {
-        &counters.kernel_faults
-    }
-    .add(1);
+    if fault.user { &counters.user_faults } else { &counters.kernel_faults }.add(1);
     watchdog::progress();
 }
 
@@ -66,10 +61,7 @@ pub fn on_nmi(handler: fn()) {
 pub fn nmi(pc: u64) {
     let this = cpu::this();
     let nested = this.in_nmi.swap(true, Relaxed);
-    assert!(
-        !nested,
-        "a non-maskable interrupt in another's handler, at {pc:#x}"
-    );
+    assert!(!nested, "a non-maskable interrupt in another's handler, at {pc:#x}");
     this.last_pc.store(pc, Relaxed);
     this.counters.nmis.add(1);
     if let Some(handler) = ON_NMI.get() {

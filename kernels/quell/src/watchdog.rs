@@ -111,9 +111,7 @@ fn give_up(this: &cpu::Cpu, now: u64) {
     }
     this.set_doing(cpu::CpuActivity::Waiting);
     let waited = now.saturating_sub(this.waiting.since.load(Relaxed));
-    let report = REPORT
-        .get()
-        .expect("set before there is another CPU to wait for");
+    let report = REPORT.get().expect("set before there is another CPU to wait for");
     report(waited / 1_000_000);
 }
 

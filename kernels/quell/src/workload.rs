@@ -69,15 +69,9 @@ fn try_run(options: &Options<'static>) -> Result<(), Refusal> {
         (None, name) => Workload::from_name(name).ok_or_else(|| refuse("run", &name))?,
     };
     let mut text = String::from(options.run);
-    for pair in options
-        .parameters
-        .split(',')
-        .filter(|pair| !pair.is_empty())
-    {
+    for pair in options.parameters.split(',').filter(|pair| !pair.is_empty()) {
         let pair = pair.replacen(':', "=", 1);
-        workload
-            .set(&pair)
-            .map_err(|error| refuse("parameters", &error))?;
+        workload.set(&pair).map_err(|error| refuse("parameters", &error))?;
         text.push(' ');
         text.push_str(&pair);
     }
@@ -143,10 +137,7 @@ fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
     check_frames(manager);
     match FAILED_CHECKS.load(SeqCst) {
         0 => Ok(()),
-        count => Err(refuse(
-            "conformance",
-            &alloc::format!("{count} checks failed"),
-        )),
+        count => Err(refuse("conformance", &alloc::format!("{count} checks failed"))),
     }
 }
 
@@ -199,11 +190,7 @@ fn check_frames(manager: &Manager) {
         frames.is_ok(),
         match frames {
             Ok(totals) => {
-                alloc::format!(
-                    "{} frames free, {} defer a flush",
-                    totals.free,
-                    totals.stale
-                )
+                alloc::format!("{} frames free, {} defer a flush", totals.free, totals.stale)
             }
             Err(wrong) => wrong,
         },
@@ -274,17 +261,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                         Some((cpu::sum(), manager.engine().stats()));
                     context.answer(0, 0);
                 }
-                Exit::Call(
-                    [
-                        layout::CHECK,
-                        name,
-                        bytes,
-                        failures,
-                        detail,
-                        detail_bytes,
-                        ..,
-                    ],
-                ) => {
+                Exit::Call([layout::CHECK, name, bytes, failures, detail, detail_bytes, ..]) => {
                     let detail = program::text(detail, detail_bytes);
                     let detail = self::detail(failures, &detail);
                     judge(&program::text(name, bytes), failures == 0, detail);
@@ -326,11 +303,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                 Exit::Fault(fault) => {
                     let counters = &cpu::this().counters;
                     counters.user_faults.add(1);
-                    let access = if fault.write {
-                        Access::Write
-                    } else {
-                        Access::Read
-                    };
+                    let access = if fault.write { Access::Write } else { Access::Read };
                     if let Err(fault) = manager.fault(fault.address, access) {
                         context.refuse_access(number(fault));
                     }
@@ -368,18 +341,11 @@ fn judge(name: &str, passed: bool, detail: String) {
     if !passed {
         FAILED_CHECKS.fetch_add(1, SeqCst);
     }
-    report::event(&Event::Test {
-        name,
-        passed,
-        detail,
-    });
+    report::event(&Event::Test { name, passed, detail });
 }
 
 fn refuse(what: &'static str, why: &dyn core::fmt::Display) -> Refusal {
-    Refusal {
-        what,
-        why: why.to_string(),
-    }
+    Refusal { what, why: why.to_string() }
 }
 
 /// Records the first failure.
@@ -417,10 +383,7 @@ fn take_nodes(sizes: impl Iterator<Item = (u64, bool)> + Clone) -> Result<Memory
                 memory::left() >> 20,
                 memory::total() >> 20
             );
-            return Err(Refusal {
-                what: "memory",
-                why,
-            });
+            return Err(Refusal { what: "memory", why });
         };
         nodes.push(Node { extent, slow });
     }
@@ -437,14 +400,10 @@ const LEDGER_ENTRIES: usize = 256;
 
 /// Makes an engine for all CPUs.
 pub fn engine(policy: Policy) -> Engine<'static, Platform> {
-    let cpus: &'static [PerCpuData<'static, Platform>] = (0..cpu::count())
-        .map(|_| PerCpuData::new())
-        .collect::<Vec<_>>()
-        .leak();
-    let ledger: &'static [LedgerEntry<Platform>] = (0..LEDGER_ENTRIES)
-        .map(|_| LedgerEntry::new())
-        .collect::<Vec<_>>()
-        .leak();
+    let cpus: &'static [PerCpuData<'static, Platform>] =
+        (0..cpu::count()).map(|_| PerCpuData::new()).collect::<Vec<_>>().leak();
+    let ledger: &'static [LedgerEntry<Platform>] =
+        (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect::<Vec<_>>().leak();
     Engine::new(&PLATFORM, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
 }
 

@@ -65,7 +65,5 @@ fn pattern(name: &str, cpus: usize, pages: u64, next: impl Fn(u64, &mut Pcg64) -
 fn main() {
     pattern("hit", 1, 32, |step, _| step);
     pattern("second-level", 1, 1024, |step, _| step);
-    pattern("random-256MB-8-CPUs", 8, 65536, |_, random| {
-        random.next_u64()
-    });
+    pattern("random-256MB-8-CPUs", 8, 65536, |_, random| random.next_u64());
 }

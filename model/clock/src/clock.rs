@@ -101,10 +101,7 @@ const NEVER: u64 = u64::MAX;
 impl Agenda {
     fn new(cpus: usize) -> Self {
         let leaves = cpus.next_power_of_two();
-        Agenda {
-            nodes: vec![NEVER; 2 * leaves],
-            leaves,
-        }
+        Agenda { nodes: vec![NEVER; 2 * leaves], leaves }
     }
 
     #[inline]
@@ -175,10 +172,7 @@ impl Clock {
             idle_wake,
             running: 0,
             turn_ends: TURN,
-            limits: Limits {
-                shared: 0,
-                local: 0,
-            },
+            limits: Limits { shared: 0, local: 0 },
         }
     }
 
@@ -188,17 +182,11 @@ impl Clock {
         let least = self.agenda.least_but(self.running);
         // A CPU whose turn ends before any other's begins would be chosen again, so nothing else changes.
         if least == NEVER || least >> CPU_BITS > self.turn_ends {
-            return Limits {
-                shared: self.turn_ends,
-                local: self.turn_ends,
-            };
+            return Limits { shared: self.turn_ends, local: self.turn_ends };
         }
         let (at, other) = (least >> CPU_BITS, least as usize & ((1 << CPU_BITS) - 1));
         let shared = at + Time::from(self.running < other);
-        Limits {
-            shared,
-            local: shared.max(at + self.lookahead),
-        }
+        Limits { shared, local: shared.max(at + self.lookahead) }
     }
 
     fn wake_at(&self, cpu: &Cpu, arrival: Time) -> Time {
@@ -299,10 +287,7 @@ mod tests {
             agenda.set(cpu, key);
             truth[cpu] = key;
             let least = |but| {
-                let others = truth
-                    .iter()
-                    .enumerate()
-                    .filter(|&(cpu, _)| Some(cpu) != but);
+                let others = truth.iter().enumerate().filter(|&(cpu, _)| Some(cpu) != but);
                 others.map(|(_, &key)| key).min().unwrap_or(NEVER)
             };
             assert_eq!(agenda.least(), least(None));

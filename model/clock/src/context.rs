@@ -56,10 +56,7 @@ impl Context {
                 CURRENT.set(ptr::null());
             }
         }
-        assert!(
-            CURRENT.get().is_null(),
-            "a machine is at work on this thread already"
-        );
+        assert!(CURRENT.get().is_null(), "a machine is at work on this thread already");
         CURRENT.set(self);
         let _leave = CurrentGuard;
         body()

@@ -98,10 +98,7 @@ impl Core {
             map,
             trace,
             scheduler,
-            limits: Limits {
-                shared: 0,
-                local: 0,
-            },
+            limits: Limits { shared: 0, local: 0 },
             shared_until: 0,
             local_until: 0,
             locks: BTreeMap::new(),
@@ -235,11 +232,7 @@ impl Core {
         let stop = goal.min(due);
         if activity == Activity::Computing && stop <= local_until {
             cpu.now = stop;
-            return if stop == due {
-                self.step(Point::Local)
-            } else {
-                Step::Go
-            };
+            return if stop == due { self.step(Point::Local) } else { Step::Go };
         }
         cpu.activity = activity;
         self.scheduler.wait(&mut self.cpus, self.current, goal);
@@ -305,11 +298,7 @@ impl Core {
         };
         let now = cpu.now;
         let (free, last) = *self.locks.get(&lock).unwrap_or(&(0, self.current));
-        let lines = if last == self.current {
-            0.0
-        } else {
-            held.lines
-        };
+        let lines = if last == self.current { 0.0 } else { held.lines };
         let fetched = (lines * self.costs.transfer(last, self.current) as f64) as Time;
         let until = now.max(free) + fetched + self.shared_core(held.hold);
         self.locks.insert(lock, (until, self.current));

@@ -265,15 +265,8 @@ impl Collected {
     /// Forgets the pages. Returns the use of the lock for them.
     fn add(&mut self, once: LockCost) -> LockCost {
         self.frames.clear();
-        let times = if std::mem::take(&mut self.freed) {
-            2
-        } else {
-            1
-        };
-        LockCost {
-            hold: once.hold * times,
-            lines: once.lines * times as f64,
-        }
+        let times = if std::mem::take(&mut self.freed) { 2 } else { 1 };
+        LockCost { hold: once.hold * times, lines: once.lines * times as f64 }
     }
 }
 
@@ -291,11 +284,7 @@ pub enum KernelLock {
 impl Costs {
     /// Returns the features that the engine gets from the machine.
     pub fn features(&self) -> Features {
-        Features {
-            tagging: self.tagging,
-            broadcast: self.broadcast,
-            full_above: self.full_above,
-        }
+        Features { tagging: self.tagging, broadcast: self.broadcast, full_above: self.full_above }
     }
 
     /// Returns the shortest time in which one CPU can affect another. A CPU may run ahead that far.
@@ -362,10 +351,7 @@ impl Costs {
                 if collected.frames.len() < kernel.lists_batch {
                     return None;
                 }
-                (
-                    KernelLock::Lists(map.node_of(frame)?),
-                    collected.add(kernel.lists),
-                )
+                (KernelLock::Lists(map.node_of(frame)?), collected.add(kernel.lists))
             }
             LockUse::ListDrain(_) if !kernel.lists_drain || collected.frames.is_empty() => {
                 return None;
@@ -379,13 +365,7 @@ impl Costs {
             LockUse::ListRemove(node) => (KernelLock::Lists(node), kernel.lists),
             LockUse::Zone { node, frames } => {
                 let hold = kernel.zone.hold * frames;
-                (
-                    KernelLock::Zone(node),
-                    LockCost {
-                        hold,
-                        ..kernel.zone
-                    },
-                )
+                (KernelLock::Zone(node), LockCost { hold, ..kernel.zone })
             }
             LockUse::File(file) => (KernelLock::File(file), kernel.file),
         };
@@ -416,11 +396,7 @@ mod tests {
                     MachineFile::parse("mine.toml", &text).ok()
                 });
                 let costs: Vec<_> = files.map(|file| Costs::new(&file)).collect();
-                assert!(
-                    !costs.is_empty(),
-                    "{} = {word}: no machine accepts it",
-                    parameter.name()
-                );
+                assert!(!costs.is_empty(), "{} = {word}: no machine accepts it", parameter.name());
             }
         }
     }

@@ -117,11 +117,7 @@ impl Request {
         self.range = self.range.map(|range| {
             let start = range.start.min(other.start);
             let end = range.end().max(other.end());
-            PageRange {
-                start,
-                pages: end.0 - start.0,
-                stride: range.stride.min(other.stride),
-            }
+            PageRange { start, pages: end.0 - start.0, stride: range.stride.min(other.stride) }
         });
     }
 }
@@ -130,10 +126,7 @@ impl Request {
 fn first_of(change: &Change) -> PageRange {
     let range = change.range;
     match change.scope {
-        Scope::Tables => PageRange {
-            pages: range.stride.pages(),
-            ..range
-        },
+        Scope::Tables => PageRange { pages: range.stride.pages(), ..range },
         Scope::Leaf => range,
     }
 }
@@ -146,10 +139,7 @@ struct Slot {
 
 impl Slot {
     fn new() -> Self {
-        Slot {
-            line: Line::new(),
-            content: Mutex::new(None),
-        }
+        Slot { line: Line::new(), content: Mutex::new(None) }
     }
 
     fn publish(&self, request: Request) {
@@ -347,9 +337,7 @@ impl Flushes {
             targets = targets.iter().filter(|&cpu| users.contains(cpu)).collect();
         }
         targets.remove(CpuId(me as u16));
-        let base = request
-            .range
-            .is_none_or(|range| range.stride == PageSize::Base);
+        let base = request.range.is_none_or(|range| range.stride == PageSize::Base);
         let lazy = self.costs.protocol == Protocol::Latr
             && free
             && base
@@ -374,11 +362,9 @@ impl Flushes {
         Broadcast::start(
             hw,
             match (tag_of(request.root), request.range) {
-                (Some(tag), Some(range)) => Invalidation::Range {
-                    tag,
-                    range,
-                    scope: request.scope,
-                },
+                (Some(tag), Some(range)) => {
+                    Invalidation::Range { tag, range, scope: request.scope }
+                }
                 (Some(tag), None) => Invalidation::Tag(tag),
                 (None, _) => Invalidation::All,
             },
@@ -405,10 +391,7 @@ impl Flushes {
             loop {
                 let first = head.load(Relaxed);
                 next.store(first, Relaxed);
-                if head
-                    .compare_exchange(first, me as u64 + 1, SeqCst, Relaxed)
-                    .is_ok()
-                {
+                if head.compare_exchange(first, me as u64 + 1, SeqCst, Relaxed).is_ok() {
                     if first == 0 {
                         asleep.insert(target);
                     }
@@ -439,21 +422,14 @@ impl Flushes {
         let index = loop {
             let held = used.load(Relaxed);
             let free = held.trailing_ones();
-            if free < 64
-                && used
-                    .compare_exchange(held, held | 1 << free, SeqCst, Relaxed)
-                    .is_ok()
-            {
+            if free < 64 && used.compare_exchange(held, held | 1 << free, SeqCst, Relaxed).is_ok() {
                 break free as usize;
             }
             hw.relax();
         };
         self.payloads[index].publish(request);
         for target in targets.iter() {
-            self.cpus[target.index()]
-                .actions
-                .word()
-                .fetch_or(1 << index, SeqCst);
+            self.cpus[target.index()].actions.word().fetch_or(1 << index, SeqCst);
         }
         hw.interrupt(targets);
         self.make_masked(hw, &request);
@@ -492,9 +468,7 @@ impl Flushes {
         for (cpu, cursor) in self.cpus.iter().zip(&self.cpus[me].cursors) {
             let tail = cpu.tail.word().load(Acquire);
             // Older ones are over: all CPUs have made them.
-            let first = cursor
-                .load(Relaxed)
-                .max(tail.saturating_sub(cpu.states.len() as u64));
+            let first = cursor.load(Relaxed).max(tail.saturating_sub(cpu.states.len() as u64));
             for number in first..tail {
                 let state = &cpu.states[number as usize % cpu.states.len()];
                 let word = &state.waiting[me / 64];
@@ -579,11 +553,7 @@ impl Flushes {
         };
         match request.range {
             Some(range) if alone => {
-                hw.invalidate(Invalidation::Range {
-                    tag,
-                    range,
-                    scope: request.scope,
-                });
+                hw.invalidate(Invalidation::Range { tag, range, scope: request.scope });
                 if next {
                     cpu.see(request.root, request.generation);
                 }

@@ -42,12 +42,7 @@ fn longest(class: usize) -> Time {
 
 impl Latency {
     fn new(call: &'static str) -> Self {
-        Latency {
-            call,
-            count: 0,
-            worst: 0,
-            classes: Vec::new(),
-        }
+        Latency { call, count: 0, worst: 0, classes: Vec::new() }
     }
 
     fn add(&mut self, duration: Time) {
@@ -128,10 +123,7 @@ mod tests {
         let [map, unmap] = &all.sorted()[..] else {
             panic!("two kinds");
         };
-        assert_eq!(
-            (map.percentile(50), map.percentile(99), map.worst),
-            (5, 5, 5)
-        );
+        assert_eq!((map.percentile(50), map.percentile(99), map.worst), (5, 5, 5));
         assert_eq!((unmap.count, unmap.worst), (1000, 1_000_000));
         for (percent, exact) in [(50, 500_000), (99, 990_000)] {
             let found = unmap.percentile(percent);

@@ -56,13 +56,8 @@ struct Line {
 
 impl Line {
     /// A line that no CPU has.
-    const FRESH: Line = Line {
-        holders: 0,
-        watched: false,
-        owner: NO_CORE,
-        writer: NO_CORE,
-        busy: 0,
-    };
+    const FRESH: Line =
+        Line { holders: 0, watched: false, owner: NO_CORE, writer: NO_CORE, busy: 0 };
 }
 
 /// The numbered lines that a cache holds. It is direct-mapped, so one comparison suffices.
@@ -79,11 +74,7 @@ impl CacheSets {
         CacheSets {
             held: Vec::new(),
             lines,
-            mask: if lines.is_power_of_two() {
-                lines - 1
-            } else {
-                0
-            },
+            mask: if lines.is_power_of_two() { lines - 1 } else { 0 },
         }
     }
 
@@ -322,11 +313,7 @@ impl Lines {
                 line.writer = cpu as u16;
             }
             let cost = if sibling { costs.transfer_core } else { held };
-            return LineAccess {
-                ready: now + cost,
-                transferred: false,
-                held: true,
-            };
+            return LineAccess { ready: now + cost, transferred: false, held: true };
         }
         self.take(costs, cpu, core, number, kind, now, held)
     }
@@ -399,30 +386,18 @@ impl Lines {
         }
         *self.holders(number, core) |= 1 << (core % 64);
         let line = &mut self.lines[number as usize];
-        line.owner = if kind == LineUse::Load {
-            NO_CORE
-        } else {
-            core as u16
-        };
+        line.owner = if kind == LineUse::Load { NO_CORE } else { core as u16 };
         if kind != LineUse::Load {
             line.writer = cpu as u16;
         }
         if transferred {
             let ready = now.max(line.busy) + cost;
             line.busy = ready;
-            LineAccess {
-                ready,
-                transferred,
-                held: false,
-            }
+            LineAccess { ready, transferred, held: false }
         } else {
             // The line is clean and elsewhere, or nowhere: the shared cache or memory responds, to all at once.
             let cost = held.max(costs.llc_line);
-            LineAccess {
-                ready: now.max(line.busy) + cost,
-                transferred,
-                held: false,
-            }
+            LineAccess { ready: now.max(line.busy) + cost, transferred, held: false }
         }
     }
 }

@@ -143,20 +143,12 @@ impl Core {
             _ => (costs.stores, 0),
         };
         let cpu = &self.cpus[self.current];
-        let jump = if cpu.cleared_to == extent.first {
-            0
-        } else {
-            costs.zero_jump
-        };
+        let jump = if cpu.cleared_to == extent.first { 0 } else { costs.zero_jump };
         let fixed = costs.zero_start + jump + drain;
         let now = cpu.now + fixed;
         let node = self.map.node_of(extent.first).unwrap_or(0);
         let slow = self.map.nodes()[node].slow;
-        let shared = if slow {
-            costs.slow_node_stream
-        } else {
-            costs.node_stream
-        };
+        let shared = if slow { costs.slow_node_stream } else { costs.node_stream };
         let far = !slow && self.home_node(self.current) != node;
         let factor = if far {
             costs.remote_latency as f64 / costs.memory_line as f64
@@ -322,8 +314,7 @@ unsafe impl Machine for Model {
     }
 
     fn flush(&self, changes: &[Change], free: bool) -> u64 {
-        self.flushes()
-            .map_or(0, |flushes| flushes.flush(self, changes, free))
+        self.flushes().map_or(0, |flushes| flushes.flush(self, changes, free))
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
@@ -358,8 +349,7 @@ unsafe impl Machine for Model {
                 .map(|frame| mmu::stream(core, frame, bytes))
                 .into_iter()
                 .fold(alone, Time::max);
-            core.trace
-                .span(core.current, start, start + duration, Mark::Copy(bytes));
+            core.trace.span(core.current, start, start + duration, Mark::Copy(bytes));
             duration
         });
         work(duration);

@@ -45,10 +45,7 @@ impl Tables {
     /// Creates an empty set of tables, in the memory `all`.
     pub fn new(all: Extent) -> Self {
         let chunks = (all.frames as usize).div_ceil(CHUNK);
-        Tables {
-            first: all.first.0,
-            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
-        }
+        Tables { first: all.first.0, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
     fn place(&self, frame: Frame) -> Option<(usize, usize)> {
@@ -134,10 +131,7 @@ impl Chunk {
     fn each(&mut self) -> &mut FrameHistories {
         let (changed, uniform) = (self.changed, self.uniform);
         self.each.get_or_insert_with(|| {
-            Box::new(FrameHistories {
-                changed: [changed; CHUNK],
-                histories: [uniform; CHUNK],
-            })
+            Box::new(FrameHistories { changed: [changed; CHUNK], histories: [uniform; CHUNK] })
         })
     }
 }
@@ -237,9 +231,8 @@ impl Memory {
     /// Returns the content for a write, and the unused pages.
     fn content_mut(&mut self, frame: Frame) -> (&mut Content, &mut Vec<Box<Bytes>>) {
         let (chunk, at) = self.place(frame);
-        let parts = self.chunks[chunk]
-            .parts
-            .get_or_insert_with(|| Box::new(array::from_fn(|_| None)));
+        let parts =
+            self.chunks[chunk].parts.get_or_insert_with(|| Box::new(array::from_fn(|_| None)));
         let part =
             parts[at / PART].get_or_insert_with(|| Box::new(array::from_fn(|_| Content::Zero)));
         (&mut part[at % PART], &mut self.pool)
@@ -248,8 +241,7 @@ impl Memory {
     /// Returns the eight bytes at an offset.
     #[inline]
     pub fn load(&self, frame: Frame, offset: usize) -> u64 {
-        self.content(frame)
-            .map_or(0, |content| content.load(offset))
+        self.content(frame).map_or(0, |content| content.load(offset))
     }
 
     /// Writes eight bytes at an offset.

@@ -292,11 +292,7 @@ pub(crate) fn stream(core: &mut Core, frame: Frame, bytes: u64) -> Time {
         (costs.slow_stream, costs.slow_node_stream)
     } else {
         let far = core.home_node(cpu) != node;
-        let factor = if far {
-            costs.remote_latency as f64 / costs.memory_line as f64
-        } else {
-            1.0
-        };
+        let factor = if far { costs.remote_latency as f64 / costs.memory_line as f64 } else { 1.0 };
         (costs.stream * factor, costs.node_stream)
     };
     book(core, node, now, bytes, mine, shared)

@@ -104,20 +104,14 @@ impl Oracle {
     /// Returns the next event's number.
     #[inline]
     pub(crate) fn event(&mut self) -> u32 {
-        self.events = self
-            .events
-            .checked_add(1)
-            .expect("fewer than 2^32 events in a run");
+        self.events = self.events.checked_add(1).expect("fewer than 2^32 events in a run");
         self.events
     }
 
     /// Returns the number of a root's address space.
     pub(crate) fn space_of(&mut self, root: Frame) -> u32 {
         *self.by_root.entry(root.0).or_insert_with(|| {
-            self.spaces.push(Space {
-                root,
-                ..Space::default()
-            });
+            self.spaces.push(Space { root, ..Space::default() });
             self.spaces.len() as u32 - 1
         })
     }

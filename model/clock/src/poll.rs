@@ -92,9 +92,7 @@ impl WaitLoop {
     pub fn lines(&self) -> impl Iterator<Item = u32> + '_ {
         let loads = &self.usual[..self.usual_count];
         let first = |at: usize| loads[..at].iter().all(|load| load.0 != loads[at].0);
-        (0..loads.len())
-            .filter(move |&at| first(at))
-            .map(|at| loads[at].0)
+        (0..loads.len()).filter(move |&at| first(at)).map(|at| loads[at].0)
     }
 
     /// Returns the time at which a sleeping CPU checks again if nothing happens.

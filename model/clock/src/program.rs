@@ -23,9 +23,7 @@ pub(crate) struct Control(ModelWord);
 impl Control {
     /// Returns the words of a run, all zero.
     pub(crate) fn all() -> Vec<Control> {
-        (0..SHARED_WORDS)
-            .map(|_| Control(ModelWord::new(0)))
-            .collect()
+        (0..SHARED_WORDS).map(|_| Control(ModelWord::new(0))).collect()
     }
 
     /// Returns the word's value.
@@ -70,8 +68,7 @@ impl ModelUser<'_> {
             let cpu = core.cpu();
             cpu.in_fault = false;
             let now = cpu.now;
-            core.trace
-                .span(core.current, start, now, Mark::Fault(address));
+            core.trace.span(core.current, start, now, Mark::Fault(address));
         });
         served
     }
@@ -135,8 +132,7 @@ impl User for ModelUser<'_> {
             core.cpu().call = None;
             let now = core.cpu().now;
             core.call_ended(call.name(), start);
-            core.trace
-                .span(core.current, start, now, Mark::Call(call.name()));
+            core.trace.span(core.current, start, now, Mark::Call(call.name()));
         });
         result
     }

@@ -14,10 +14,7 @@ pub struct Progress {
 impl Progress {
     /// Creates a progress without completed steps.
     pub const fn new() -> Self {
-        Progress {
-            done: AtomicU64::new(0),
-            all: AtomicU64::new(0),
-        }
+        Progress { done: AtomicU64::new(0), all: AtomicU64::new(0) }
     }
 
     pub(crate) fn tell(&self, done: u64, all: u64) {

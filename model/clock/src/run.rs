@@ -225,13 +225,7 @@ impl Setup<'_> {
         let mut nodes = Vec::new();
         let mut first = FIRST_FRAME;
         let mut add = |frames: u64, slow: bool| {
-            nodes.push(Node {
-                extent: Extent {
-                    first: Frame(first),
-                    frames,
-                },
-                slow,
-            });
+            nodes.push(Node { extent: Extent { first: Frame(first), frames }, slow });
             // We start nodes at multiples of 1 GB, so that huge pages fit.
             first = (first + frames).next_multiple_of(1 << 18);
         };
@@ -254,23 +248,12 @@ impl Setup<'_> {
     /// # Panics
     /// If `boot` runs no program, or if a machine is running on this thread already.
     pub fn run(&self, boot: impl FnOnce(&BuiltMachine<'_>)) -> Result<RunResult, RunError> {
-        let cpus = self
-            .cpus
-            .unwrap_or_else(|| self.machine.count(Parameter::Cpus));
+        let cpus = self.cpus.unwrap_or_else(|| self.machine.count(Parameter::Cpus));
         let costs = Costs::new(self.machine);
-        costs
-            .features()
-            .check(cpus)
-            .map_err(RunError::Unsupported)?;
+        costs.features().check(cpus).map_err(RunError::Unsupported)?;
         let map = self.memory_map();
-        let end = map
-            .nodes()
-            .iter()
-            .map(|node| node.extent.first.0 + node.extent.frames);
-        let all = Extent {
-            first: Frame(0),
-            frames: end.max().unwrap_or(0),
-        };
+        let end = map.nodes().iter().map(|node| node.extent.first.0 + node.extent.frames);
+        let all = Extent { first: Frame(0), frames: end.max().unwrap_or(0) };
         let tables = Arc::new(Tables::new(all));
         let mut states: Vec<Cpu> = (0..cpus).map(|_| Cpu::new(&costs)).collect();
         let mut random = Pcg64::new(self.seed.into(), STREAM);
@@ -295,12 +278,8 @@ impl Setup<'_> {
         let result = RefCell::new(None);
         let context = Context::new(core, self.without);
         context.enter(|| {
-            let bench = BuiltMachine {
-                context: &context,
-                model: &model,
-                setup: self,
-                result: &result,
-            };
+            let bench =
+                BuiltMachine { context: &context, model: &model, setup: self, result: &result };
             boot(&bench);
         });
         match result.into_inner() {
@@ -378,12 +357,7 @@ fn drive(
     drop(fibers);
     let host_seconds = began.elapsed().as_secs_f64();
     Ok(context::with(|core| RunResult {
-        elapsed: core
-            .cpus
-            .iter()
-            .filter_map(|cpu| cpu.ended)
-            .max()
-            .unwrap_or(0),
+        elapsed: core.cpus.iter().filter_map(|cpu| cpu.ended).max().unwrap_or(0),
         times: core.cpus.iter().filter_map(|cpu| cpu.ended).collect(),
         cpus: core.cpus.iter().map(|cpu| cpu.counts).collect(),
         window: core.window,

@@ -113,11 +113,7 @@ pub struct Place {
 fn named(range: PageRange, pages: u64) -> impl Iterator<Item = (Page, Page)> {
     let (stride, strides) = (range.stride.pages(), range.strides());
     // Entries at least as large as a stride are adjacent.
-    let (runs, run) = if pages >= stride {
-        (strides.min(1), strides.max(1))
-    } else {
-        (strides, 1)
-    };
+    let (runs, run) = if pages >= stride { (strides.min(1), strides.max(1)) } else { (strides, 1) };
     (0..runs).map(move |at| {
         let first = range.start.plus(at * stride);
         (first, first.plus((run - 1) * stride))
@@ -171,11 +167,7 @@ impl Tlb {
     #[inline]
     fn first_array(&self, size: PageSize) -> usize {
         let own = size as usize;
-        if self.shared_first && !self.first[own].exists() {
-            0
-        } else {
-            own
-        }
+        if self.shared_first && !self.first[own].exists() { 0 } else { own }
     }
 
     /// Searches the first level.
@@ -201,10 +193,7 @@ impl Tlb {
     fn lookup_size(&mut self, page: Page, size: PageSize, tag: Tag) -> Option<Place> {
         let array = self.first_array(size);
         let at = self.first[array].lookup(key(page, size, tag))?;
-        Some(Place {
-            array: array as u8,
-            at,
-        })
+        Some(Place { array: array as u8, at })
     }
 
     /// Searches the second level; a hit is copied to the first.
@@ -233,10 +222,7 @@ impl Tlb {
         let array = self.first_array(entry.size);
         let at = self.first[array].add(key(page, entry.size, tag), entry)?;
         self.last = entry.size;
-        Some(Place {
-            array: array as u8,
-            at,
-        })
+        Some(Place { array: array as u8, at })
     }
 
     /// Fills a translation into both levels.
@@ -255,8 +241,7 @@ impl Tlb {
             self.first[array].drop_between(key, key);
         }
         second.add(key, entry);
-        self.add_first(page, tag, entry)
-            .unwrap_or(Place { array: 0, at: 0 })
+        self.add_first(page, tag, entry).unwrap_or(Place { array: 0, at: 0 })
     }
 
     /// Returns the entry at a place. The place is valid until the next lookup or fill.

@@ -92,10 +92,7 @@ pub struct Trace {
 impl Trace {
     /// Creates a trace that keeps the first `limit` events; 0 keeps none and costs nothing.
     pub fn new(limit: usize) -> Self {
-        Trace {
-            limit,
-            ..Trace::default()
-        }
+        Trace { limit, ..Trace::default() }
     }
 
     /// Returns whether the trace records events.
@@ -117,12 +114,7 @@ impl Trace {
     #[inline]
     pub(crate) fn span(&mut self, cpu: usize, start: Time, end: Time, mark: Mark) {
         if self.limit > 0 {
-            self.push(TraceEvent {
-                cpu,
-                start,
-                end,
-                mark,
-            });
+            self.push(TraceEvent { cpu, start, end, mark });
         }
     }
 

@@ -67,11 +67,7 @@ pub struct Outcome {
 impl<'f> Run<'f> {
     /// Creates a run with the manager's usual configuration.
     pub fn new(setup: Setup<'f>, policy: Policy) -> Self {
-        Run {
-            setup,
-            policy,
-            configure: &|_| {},
-        }
+        Run { setup, policy, configure: &|_| {} }
     }
 
     /// Runs `program` on every CPU, all in one process.
@@ -101,11 +97,7 @@ impl<'f> Run<'f> {
             stats.set(Some((all, kernel.window.get().unwrap_or(all))));
         })?;
         let (engine, engine_window) = stats.get().unwrap_or_default();
-        Ok(Outcome {
-            run,
-            engine,
-            engine_window,
-        })
+        Ok(Outcome { run, engine, engine_window })
     }
 }
 

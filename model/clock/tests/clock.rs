@@ -52,12 +52,11 @@ fn result_of(mapped: Premapping, lookahead: Option<u64>, seed: u64) -> (Vec<u64>
     let program = |toy: &Toy<'_>, user: &ModelUser<'_>| {
         // The first reader of a table's line brings it into the shared cache. We make the first CPU that reader.
         match (mapped, user.cpu()) {
-            (Premapping::Before, 0) => (0..8 * 4096)
-                .step_by(8)
-                .filter(|page| page % 4096 < 3000)
-                .for_each(|page| {
+            (Premapping::Before, 0) => {
+                (0..8 * 4096).step_by(8).filter(|page| page % 4096 < 3000).for_each(|page| {
                     user.read(page * 4096);
-                }),
+                })
+            }
             (Premapping::Before, _) => user.compute(10_000_000),
             (Premapping::OnDemand, _) => {}
         }
@@ -88,10 +87,7 @@ fn looking_ahead_walks_early_where_tables_change_and_does_no_other_work() {
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    assert_eq!(
-        result_of(Premapping::OnDemand, None, 1),
-        result_of(Premapping::OnDemand, None, 1)
-    );
+    assert_eq!(result_of(Premapping::OnDemand, None, 1), result_of(Premapping::OnDemand, None, 1));
     assert_ne!(
         result_of(Premapping::OnDemand, None, 1).0,
         result_of(Premapping::OnDemand, None, 2).0
@@ -125,10 +121,8 @@ fn interrupts_are_taken_once_each_in_order_and_not_while_masked() {
     let mut setup = Setup::new(&file);
     setup.cpus = Some(2);
     let taken = std::cell::RefCell::new(Vec::new());
-    let hooks = Hooks {
-        interrupt: &|toy| taken.borrow_mut().push(toy.model.now()),
-        ..Hooks::default()
-    };
+    let hooks =
+        Hooks { interrupt: &|toy| taken.borrow_mut().push(toy.model.now()), ..Hooks::default() };
     let sent = std::cell::RefCell::new(Vec::new());
     let (masked, unmasked) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let result = run(&setup, &hooks, &|_| {}, &|toy, user| {
@@ -154,18 +148,12 @@ fn interrupts_are_taken_once_each_in_order_and_not_while_masked() {
     .expect("runs");
     let (sent, taken) = (sent.into_inner(), taken.into_inner());
     // Interrupts that arrived while masked were taken as one after unmasking.
-    let late: Vec<_> = sent
-        .iter()
-        .filter(|&&at| (masked.get()..unmasked.get()).contains(&at))
-        .collect();
+    let late: Vec<_> =
+        sent.iter().filter(|&&at| (masked.get()..unmasked.get()).contains(&at)).collect();
     assert!(!late.is_empty());
     assert_eq!(taken.len(), sent.len() - late.len() + 1);
     assert!(taken.is_sorted());
-    assert!(
-        taken
-            .iter()
-            .all(|at| !(masked.get()..unmasked.get()).contains(at))
-    );
+    assert!(taken.iter().all(|at| !(masked.get()..unmasked.get()).contains(at)));
     assert_eq!(result.counts().interrupts_sent, 10);
     assert_eq!(result.counts().interrupts_taken, taken.len() as u64);
 }
@@ -270,10 +258,7 @@ fn cpus_that_wait_for_ever_are_named() {
             toy.model.relax();
         }
     });
-    assert!(
-        matches!(endless, Err(RunError::Endless { .. })),
-        "{endless:?}"
-    );
+    assert!(matches!(endless, Err(RunError::Endless { .. })), "{endless:?}");
     // Nor does a CPU continue for which no other waits, or not for a long time.
     for sleeps in [0, 3_600_000_000_000] {
         let alone = run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
@@ -327,10 +312,7 @@ fn a_waiting_cpu_notices_a_write_between_two_reads_of_its_loop() {
         })
         .expect("runs");
         let late = noticed.get().saturating_sub(written.get());
-        assert!(
-            late < 1000,
-            "{late} ns after a write that came {offset} ns after another"
-        );
+        assert!(late < 1000, "{late} ns after a write that came {offset} ns after another");
     }
 }
 
@@ -360,10 +342,7 @@ fn a_waiting_cpu_notices_a_write_to_a_line_that_its_loop_reads_twice() {
         })
         .expect("runs");
         let late = noticed.get().saturating_sub(written.get());
-        assert!(
-            late < 1000,
-            "{late} ns after a write that came {offset} ns after another"
-        );
+        assert!(late < 1000, "{late} ns after a write that came {offset} ns after another");
     }
 }
 
@@ -381,10 +360,7 @@ fn a_panic_is_an_error_and_the_thread_can_run_again() {
         Err(RunError::Panic { cpu: 1, message }) => assert!(message.contains("says no")),
         other => panic!("{other:?}"),
     }
-    run(&setup, &Hooks::default(), &|_| {}, &|_, user| {
-        user.compute(1)
-    })
-    .expect("runs");
+    run(&setup, &Hooks::default(), &|_| {}, &|_, user| user.compute(1)).expect("runs");
 }
 
 #[test]

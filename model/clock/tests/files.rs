@@ -10,9 +10,7 @@ fn haswell() -> &'static str {
 
 /// Returns the messages of a refused file.
 fn refusal(text: &str) -> String {
-    MachineFile::parse("mine.toml", text)
-        .expect_err("must be refused")
-        .to_string()
+    MachineFile::parse("mine.toml", text).expect_err("must be refused").to_string()
 }
 
 /// Returns the Haswell file with one line replaced.
@@ -34,10 +32,7 @@ fn with_line(starts: &str, line: &str) -> String {
 }
 
 fn line_of(text: &str, starts: &str) -> usize {
-    1 + text
-        .lines()
-        .position(|line| line.starts_with(starts))
-        .expect("there")
+    1 + text.lines().position(|line| line.starts_with(starts)).expect("there")
 }
 
 #[test]
@@ -47,11 +42,7 @@ fn built_in_files_are_whole_and_name_their_sources() {
         assert_eq!(file.name(), *name);
         for &parameter in Parameter::ALL {
             let value = file.value(parameter);
-            assert!(
-                !value.source.trim().is_empty(),
-                "{name}: {}",
-                parameter.name()
-            );
+            assert!(!value.source.trim().is_empty(), "{name}: {}", parameter.name());
         }
         assert!(built_in(name).is_some());
     }
@@ -78,11 +69,7 @@ fn parameters_are_described_once() {
         let description = parameter.description();
         assert!(std::ptr::eq(description, &PARAMETERS[index]));
         assert_eq!(Parameter::from_name(&parameter.name()), Some(parameter));
-        assert!(
-            description.meaning.trim().ends_with('.'),
-            "{}",
-            parameter.name()
-        );
+        assert!(description.meaning.trim().ends_with('.'), "{}", parameter.name());
         if !matches!(description.unit, Unit::Choice(_)) {
             assert!(description.least < description.most, "{}", parameter.name());
         }
@@ -92,10 +79,7 @@ fn parameters_are_described_once() {
 
 #[test]
 fn units_are_converted() {
-    let text = with_line(
-        "exit =",
-        r#"exit = { value = 2.5, unit = "us", source = "x" }"#,
-    );
+    let text = with_line("exit =", r#"exit = { value = 2.5, unit = "us", source = "x" }"#);
     let file = MachineFile::parse("mine.toml", &text).expect("right");
     assert_eq!(file.time(Parameter::InterruptExit), 2_500_000);
     // 298 cycles of 2.5 GHz.
@@ -129,67 +113,23 @@ fn a_file_may_name_only_what_differs() {
 #[test]
 fn mistakes_are_named_with_line_and_key() {
     let cases = [
-        (
-            "send =",
-            "sent = { value = 1, unit = \"ns\", source = \"x\" }",
-            "did you mean `send`?",
-        ),
+        ("send =", "sent = { value = 1, unit = \"ns\", source = \"x\" }", "did you mean `send`?"),
         ("send =", "send = 5", "expected { value"),
-        (
-            "send =",
-            "send = { value = 1, source = \"x\" }",
-            "`unit` is missing",
-        ),
-        (
-            "send =",
-            "send = { value = 1, unit = \"KB\", source = \"x\" }",
-            "cycles, ns, us",
-        ),
-        (
-            "send =",
-            "send = { unit = \"ns\", source = \"x\" }",
-            "`value` is missing",
-        ),
-        (
-            "send =",
-            "send = { value = \"a\", unit = \"ns\", source = \"x\" }",
-            "expected a number",
-        ),
-        (
-            "send =",
-            "send = { value = 0, unit = \"ns\", source = \"x\" }",
-            "out of range",
-        ),
-        (
-            "send =",
-            "send = { value = nan, unit = \"ns\", source = \"x\" }",
-            "expected a number",
-        ),
-        (
-            "send =",
-            "send = { value = 1, unit = \"ns\" }",
-            "needs a `source`",
-        ),
+        ("send =", "send = { value = 1, source = \"x\" }", "`unit` is missing"),
+        ("send =", "send = { value = 1, unit = \"KB\", source = \"x\" }", "cycles, ns, us"),
+        ("send =", "send = { unit = \"ns\", source = \"x\" }", "`value` is missing"),
+        ("send =", "send = { value = \"a\", unit = \"ns\", source = \"x\" }", "expected a number"),
+        ("send =", "send = { value = 0, unit = \"ns\", source = \"x\" }", "out of range"),
+        ("send =", "send = { value = nan, unit = \"ns\", source = \"x\" }", "expected a number"),
+        ("send =", "send = { value = 1, unit = \"ns\" }", "needs a `source`"),
         (
             "send =",
             "send = { value = 1, unit = \"ns\", assumed = 1, source = \"x\" }",
             "true or false",
         ),
-        (
-            "send =",
-            "send = { value = 1, unit = \"ns\", sauce = \"x\" }",
-            "unknown key `sauce`",
-        ),
-        (
-            "cluster =",
-            "cluster = { value = 1.5, unit = \"CPUs\", source = \"x\" }",
-            "whole number",
-        ),
-        (
-            "tags =",
-            "tags = { value = \"pcids\", source = \"x\" }",
-            "none, pcid, asid8, asid16",
-        ),
+        ("send =", "send = { value = 1, unit = \"ns\", sauce = \"x\" }", "unknown key `sauce`"),
+        ("cluster =", "cluster = { value = 1.5, unit = \"CPUs\", source = \"x\" }", "whole number"),
+        ("tags =", "tags = { value = \"pcids\", source = \"x\" }", "none, pcid, asid8, asid16"),
         ("[interrupt]", "[interrupts]", "did you mean `interrupt`?"),
     ];
     for (starts, line, expected) in cases {
@@ -197,22 +137,15 @@ fn mistakes_are_named_with_line_and_key() {
         let key = line.split_whitespace().next().expect("a word");
         let place = format!("mine.toml:{}: ", line_of(&text, key));
         let message = refusal(&text);
-        let told = message
-            .lines()
-            .any(|told| told.starts_with(&place) && told.contains(expected));
-        assert!(
-            told,
-            "{line}\nexpected {place}… {expected}, got:\n{message}"
-        );
+        let told = message.lines().any(|told| told.starts_with(&place) && told.contains(expected));
+        assert!(told, "{line}\nexpected {place}… {expected}, got:\n{message}");
     }
 }
 
 #[test]
 fn several_mistakes_are_told_at_once_and_nothing_is_told_twice() {
-    let text = with_line(
-        "frequency =",
-        "frequency = { value = 2.5, unit = \"Hz\", source = \"x\" }",
-    );
+    let text =
+        with_line("frequency =", "frequency = { value = 2.5, unit = \"Hz\", source = \"x\" }");
     let text = text.replace("[zero]", "[zero]\nstar = 1");
     let message = refusal(&text);
     assert_eq!(message.lines().count(), 2, "{message}");
@@ -224,10 +157,8 @@ fn several_mistakes_are_told_at_once_and_nothing_is_told_twice() {
 
 #[test]
 fn values_that_do_not_fit_together_are_refused() {
-    let ways = with_line(
-        "l1_base_ways",
-        "l1_base_ways = { value = 5, unit = \"ways\", source = \"x\" }",
-    );
+    let ways =
+        with_line("l1_base_ways", "l1_base_ways = { value = 5, unit = \"ways\", source = \"x\" }");
     assert!(refusal(&ways).contains("do not divide"));
     let tags = with_line("tags =", "tags = { value = \"asid16\", source = \"x\" }");
     assert!(refusal(&tags).contains("does not exist on x86-64"));
@@ -242,18 +173,10 @@ fn what_is_not_toml_is_refused_where_it_breaks() {
 fn amounts_can_be_moved_within_their_range() {
     let file = built_in("haswell-server").expect("built in");
     let half = file.scaled(Parameter::InterruptSend, 0.5);
-    assert_eq!(
-        half.time(Parameter::InterruptSend),
-        file.time(Parameter::InterruptSend) / 2
-    );
+    assert_eq!(half.time(Parameter::InterruptSend), file.time(Parameter::InterruptSend) / 2);
     assert_eq!(file.scaled(Parameter::Tags, 0.5), file, "choices stay");
     assert!(file.with(Parameter::Cpus, 4096.0).is_err());
-    assert_eq!(
-        file.with(Parameter::Cpus, 8.0)
-            .expect("in range")
-            .count(Parameter::Cpus),
-        8
-    );
+    assert_eq!(file.with(Parameter::Cpus, 8.0).expect("in range").count(Parameter::Cpus), 8);
     assert!(file.assumed().count() > 0);
 }
 
@@ -289,10 +212,7 @@ fn a_file_that_lacks_nearly_everything_is_told_what_to_begin_with() {
     let message =
         refusal("name = \"mine\"\n[cpu]\ncpus = { value = 4, unit = \"CPUs\", source = \"x\" }\n");
     assert_eq!(message.lines().count(), 1, "{message}");
-    assert!(
-        message.contains("based_on = \"haswell-server\""),
-        "{message}"
-    );
+    assert!(message.contains("based_on = \"haswell-server\""), "{message}");
     let message = refusal("name = \"mine\"\nbased_on = \"hasswell\"\n");
     assert_eq!(message.lines().count(), 1, "{message}");
     assert!(
@@ -318,10 +238,7 @@ fn parameters_are_set_as_text() {
     assert_eq!(changed.count(Parameter::Cpus), 72);
     assert_eq!(changed.choice(Parameter::Tags), "none");
     assert_eq!(changed.name(), machine.name());
-    assert_eq!(
-        changed.time(Parameter::InterruptExit),
-        machine.time(Parameter::InterruptExit)
-    );
+    assert_eq!(changed.time(Parameter::InterruptExit), machine.time(Parameter::InterruptExit));
     let eight = set(&["memory.nodes=8"]).expect("as many as there may be in all");
     assert_eq!(eight.count(Parameter::Nodes), 8);
     // A faster clock shortens times given in cycles.
@@ -331,19 +248,13 @@ fn parameters_are_set_as_text() {
         ("interrupt.send", "expected SECTION.KEY=VALUE"),
         ("send=4ns", "no parameter `send`"),
         ("interrupt.sent=4ns", "did you mean `interrupt.send`?"),
-        (
-            "interrupt.send=900",
-            "the unit is missing: one of cycles, ns, us",
-        ),
+        ("interrupt.send=900", "the unit is missing: one of cycles, ns, us"),
         ("interrupt.send=ns", "expected a number and its unit"),
         ("interrupt.send=4 hours", "unit `hours` is not one of"),
         ("interrupt.send=4\"ns", "expected SECTION.KEY=VALUE"),
         ("interrupt.send=9e99ns", "out of range"),
         ("interrupt.send=-4ns", "out of range"),
-        (
-            "memory.nodes=9",
-            "memory.nodes: 9 is out of range: expected 1 to 8",
-        ),
+        ("memory.nodes=9", "memory.nodes: 9 is out of range: expected 1 to 8"),
         ("cpu.cpus=1.5", "expected a whole number"),
         ("tlb.tags=many", "`many` is not one of"),
         ("tlb.tags=asid16", "does not exist on x86-64"),
@@ -361,14 +272,8 @@ fn parameters_are_set_as_text() {
 fn a_processor_of_another_architecture_clears_with_no_clzero() {
     let arm = built_in("kunpeng-920").expect("built in");
     let texts = ["zero.clzero_rate=30GB/s", "zero.loop=clzero"];
-    let message = arm
-        .with_text("--set", &texts)
-        .expect_err("refused")
-        .to_string();
-    assert!(
-        message.contains("`clzero` does not exist on aarch64"),
-        "{message}"
-    );
+    let message = arm.with_text("--set", &texts).expect_err("refused").to_string();
+    assert!(message.contains("`clzero` does not exist on aarch64"), "{message}");
 }
 
 /// Checks that a machine written to a file needs no other file, whatever its base is.
@@ -378,16 +283,9 @@ fn a_machine_that_is_written_is_read_as_the_same() {
                 [cpu]\nfrequency = { value = 3.3, unit = \"GHz\", source = \"'mine'\" }\n\
                 [interrupt]\nsend = { value = 0.7, unit = \"us\", assumed = true }";
     let mine = MachineFile::parse("mine.toml", mine).unwrap();
-    let set = [
-        "cpu.frequency=2.9GHz",
-        "interrupt.exit=37ns",
-        "tlb.replacement=lru",
-    ];
+    let set = ["cpu.frequency=2.9GHz", "interrupt.exit=37ns", "tlb.replacement=lru"];
     let moved = mine.with(Parameter::InterruptEntry, 123_456.0).unwrap();
-    let mut machines: Vec<_> = BUILT_IN
-        .iter()
-        .map(|(name, _)| built_in(name).unwrap())
-        .collect();
+    let mut machines: Vec<_> = BUILT_IN.iter().map(|(name, _)| built_in(name).unwrap()).collect();
     machines.extend([mine.with_text("set", &set).unwrap(), mine]);
     for machine in machines {
         let text = machine.to_toml();
@@ -395,10 +293,7 @@ fn a_machine_that_is_written_is_read_as_the_same() {
     }
     // Amounts set by number are written in a file's unit.
     let text = moved.to_toml();
-    assert!(
-        text.contains("entry = { value = 123.456, unit = \"ns\""),
-        "{text}"
-    );
+    assert!(text.contains("entry = { value = 123.456, unit = \"ns\""), "{text}");
     let read = MachineFile::parse("w.toml", &text).unwrap();
     assert_eq!(read.time(Parameter::InterruptEntry), 123_456);
 }
@@ -414,11 +309,7 @@ fn every_built_in_kernel_can_be_read_and_names_its_sources() {
         let kernel = built_in_kernel(name).unwrap_or_else(|| panic!("{name} is wrong"));
         assert_eq!(kernel.name(), *name);
         for parameter in KernelFile::parameters() {
-            assert!(
-                !kernel.value(parameter).source.is_empty(),
-                "{name}: {}",
-                parameter.name()
-            );
+            assert!(!kernel.value(parameter).source.is_empty(), "{name}: {}", parameter.name());
         }
     }
 }
@@ -436,11 +327,7 @@ fn a_kernel_replaces_what_no_machine_file_sets() {
     assert_eq!(machine.kernel(), "linux-5.1");
     let machine = machine.with_kernel(&mine);
     assert_eq!(machine.kernel(), "mine");
-    assert_eq!(
-        machine.time(Parameter::UnmapCall),
-        250_000,
-        "500 cycles of 2 GHz"
-    );
+    assert_eq!(machine.time(Parameter::UnmapCall), 250_000, "500 cycles of 2 GHz");
     assert_eq!(machine.time(Parameter::DeviceRead), 0, "the machine's own");
     assert_eq!(
         machine.time(Parameter::SystemCall),
@@ -478,10 +365,5 @@ fn a_mistake_in_a_kernel_file_is_named_with_its_line() {
         assert!(message.contains(expected), "{message}");
     }
     let machine = MachineFile::parse("m.toml", "name = \"m\"\nruns = \"windows\"\n").unwrap_err();
-    assert!(
-        machine
-            .to_string()
-            .contains("m.toml:2: runs: no kernel `windows`"),
-        "{machine}"
-    );
+    assert!(machine.to_string().contains("m.toml:2: runs: no kernel `windows`"), "{machine}");
 }

@@ -16,9 +16,7 @@ fn map(user: &ModelUser<'_>, address: u64, pages: u64) {
         address: Some(address),
         bytes: pages * PAGE,
         protection: Protection::READ_WRITE,
-        backing: Backing::Anonymous {
-            page: PageSize::Base,
-        },
+        backing: Backing::Anonymous { page: PageSize::Base },
     };
     user.call(call).expect("is mapped");
 }
@@ -105,10 +103,7 @@ fn clauses(outcome: &Outcome) -> Vec<Clause> {
 
 /// Returns the interrupts that were sent while measured.
 fn sent(outcome: &Outcome) -> u64 {
-    outcome
-        .run
-        .window
-        .map_or(0, |(_, counts)| counts.interrupts_sent)
+    outcome.run.window.map_or(0, |(_, counts)| counts.interrupts_sent)
 }
 
 #[test]
@@ -171,9 +166,7 @@ fn a_loss_that_no_file_declares_is_a_violation() {
 #[test]
 fn a_mixed_protocol_broadcasts_for_spaces_on_many_cpus() {
     for (cpus, interrupts) in [(3, 2 * ROUNDS), (4, 0)] {
-        let outcome = under(&broadcasting(), "linux-invlpgb", cpus, &|user| {
-            unmap(user, true)
-        });
+        let outcome = under(&broadcasting(), "linux-invlpgb", cpus, &|user| unmap(user, true));
         assert_eq!(clauses(&outcome), [], "{cpus}");
         assert_eq!(sent(&outcome), interrupts, "{cpus}");
         assert_eq!(outcome.run.counts().broadcasts > 0, cpus > 3);
@@ -183,18 +176,12 @@ fn a_mixed_protocol_broadcasts_for_spaces_on_many_cpus() {
 #[test]
 fn local_invalidations_suffice_for_a_space_on_one_cpu() {
     let machine = built_in("kunpeng-920").expect("is built in");
-    for (name, cpus, broadcasts) in [
-        ("linux-tlbi", 1, true),
-        ("linux-local-tlbi", 1, false),
-        ("linux-local-tlbi", 2, true),
-    ] {
+    for (name, cpus, broadcasts) in
+        [("linux-tlbi", 1, true), ("linux-local-tlbi", 1, false), ("linux-local-tlbi", 2, true)]
+    {
         let outcome = under(&machine, name, cpus, &|user| unmap(user, true));
         assert_eq!(clauses(&outcome), [], "{name}");
-        assert_eq!(
-            outcome.run.counts().broadcasts > 0,
-            broadcasts,
-            "{name} on {cpus}"
-        );
+        assert_eq!(outcome.run.counts().broadcasts > 0, broadcasts, "{name} on {cpus}");
     }
 }
 
@@ -206,18 +193,13 @@ fn every_built_in_policy_can_be_read_and_a_mistake_is_refused() {
         assert!(text.contains("source"));
     }
     let text = "name = \"mine\"\nbased_on = \"linux\"\n[cpu]\n[policy]\nflush = { value = \"smoke\", source = \"-\" }";
-    let error = quell_clock::PolicyFile::parse("mine.toml", text)
-        .unwrap_err()
-        .to_string();
+    let error = quell_clock::PolicyFile::parse("mine.toml", text).unwrap_err().to_string();
     assert!(
         error.contains("cpu")
             && error.contains("`smoke` is not one of engine, calls, latr, rar, abis"),
         "{error}"
     );
     let lost = built_in_policy("latr").unwrap();
-    let lost: Vec<_> = lost
-        .exceptions()
-        .filter(|(_, state, _)| *state == "lost")
-        .collect();
+    let lost: Vec<_> = lost.exceptions().filter(|(_, state, _)| *state == "lost").collect();
     assert!(matches!(lost[..], [(Clause::C3, ..), (Clause::C4, ..)]));
 }

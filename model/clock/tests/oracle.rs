@@ -43,10 +43,8 @@ fn flush(toy: &Toy<'_>) {
 
 fn mapped_frame(toy: &Toy<'_>) -> Frame {
     let (table, index) = toy.entry(toy.root, PAGE, PageSize::Base);
-    let word = quell::Word::load(
-        &toy.model.table(table)[index],
-        std::sync::atomic::Ordering::SeqCst,
-    );
+    let word =
+        quell::Word::load(&toy.model.table(table)[index], std::sync::atomic::Ordering::SeqCst);
     toy.model.decode(word, Level::LEAF).frame
 }
 
@@ -58,11 +56,7 @@ fn stale(
     then: &dyn Fn(&Toy<'_>, Frame),
     access: &dyn Fn(&ModelUser<'_>),
 ) -> RunResult {
-    let hooks = Hooks {
-        interrupt: &flush,
-        peek,
-        ..Hooks::default()
-    };
+    let hooks = Hooks { interrupt: &flush, peek, ..Hooks::default() };
     two_cpus(&hooks, &|toy, user| {
         if user.cpu() == 1 {
             user.write(ADDRESS, 7);
@@ -105,17 +99,11 @@ fn what_the_machine_does_not_allow_is_named() {
             }
         });
         let found = result.violations.iter();
-        found
-            .map(|found| (found.clause, found.account.clone()))
-            .collect::<Vec<_>>()
+        found.map(|found| (found.clause, found.account.clone())).collect::<Vec<_>>()
     };
     let misuse = |what: &str| [(Clause::Misuse, what.to_string())];
     assert_eq!(
-        what(&|toy| toy
-            .model
-            .broadcasts()
-            .expect("the interface")
-            .start(Invalidation::All)),
+        what(&|toy| toy.model.broadcasts().expect("the interface").start(Invalidation::All)),
         misuse("broadcast on a machine without broadcasts")
     );
     assert_eq!(
@@ -124,11 +112,7 @@ fn what_the_machine_does_not_allow_is_named() {
     );
     let range = |start: u64, pages: u64| Invalidation::Range {
         tag: Tag(1),
-        range: PageRange {
-            start: Page(start),
-            pages,
-            stride: PageSize::Large,
-        },
+        range: PageRange { start: Page(start), pages, stride: PageSize::Large },
         scope: Scope::Leaf,
     };
     assert_eq!(
@@ -154,20 +138,14 @@ fn c1_a_frame_with_a_new_owner_is_used() {
 #[test]
 fn c1_a_frame_without_owner_is_stored_to_but_may_be_read() {
     let free = |toy: &Toy<'_>, frame| toy.model.note(Event::FrameFreed { frame, frames: 1 });
-    assert_eq!(
-        clauses(&stale(false, &|_, _| None, &free, &store)),
-        [Clause::C1]
-    );
+    assert_eq!(clauses(&stale(false, &|_, _| None, &free, &store)), [Clause::C1]);
     assert_eq!(clauses(&stale(false, &|_, _| None, &free, &load)), []);
 }
 
 #[test]
 fn c2_a_captured_frame_is_stored_to() {
     let capture = |toy: &Toy<'_>, frame| toy.model.note(Event::Captured { frame, frames: 1 });
-    assert_eq!(
-        clauses(&stale(false, &|_, _| None, &capture, &store)),
-        [Clause::C2]
-    );
+    assert_eq!(clauses(&stale(false, &|_, _| None, &capture, &store)), [Clause::C2]);
     assert_eq!(clauses(&stale(true, &|_, _| None, &capture, &store)), []);
     // Reading a page that is being written out is harmless.
     assert_eq!(clauses(&stale(false, &|_, _| Some(7), &capture, &load)), []);
@@ -212,14 +190,8 @@ fn in_a_call(flushes: bool, event: fn(Frame) -> Event, protect: bool) -> RunResu
 
 #[test]
 fn c3_the_old_translation_is_used_after_the_call_returned() {
-    let unmap = |root| Event::ReturnedUnmap {
-        root,
-        range: PageRange::base(PAGE, 1),
-    };
-    let far = |root| Event::ReturnedUnmap {
-        root,
-        range: PageRange::base(Page(0), 1000),
-    };
+    let unmap = |root| Event::ReturnedUnmap { root, range: PageRange::base(PAGE, 1) };
+    let far = |root| Event::ReturnedUnmap { root, range: PageRange::base(Page(0), 1000) };
     for event in [unmap as fn(Frame) -> Event, far] {
         let result = in_a_call(false, event, false);
         assert_eq!(clauses(&result), [Clause::C3, Clause::C3]);
@@ -239,10 +211,7 @@ fn c3_the_old_translation_is_used_after_the_call_returned() {
 
 #[test]
 fn c3_another_range_takes_nothing_away() {
-    let elsewhere = |root| Event::ReturnedUnmap {
-        root,
-        range: PageRange::base(PAGE.plus(1), 1),
-    };
+    let elsewhere = |root| Event::ReturnedUnmap { root, range: PageRange::base(PAGE.plus(1), 1) };
     assert_eq!(clauses(&in_a_call(false, elsewhere, false)), []);
 }
 
@@ -306,17 +275,11 @@ fn c8_memory_handed_out_as_zeroed_is_not() {
             let frame = mapped_frame(toy);
             found.set(frame);
             let first = Frame(frame.0 - 1);
-            toy.model.note(Event::FrameZeroed {
-                frame: first,
-                frames: 3,
-            });
+            toy.model.note(Event::FrameZeroed { frame: first, frames: 3 });
             let extent = quell::Extent { first, frames: 3 };
             // SAFETY: nothing that is borrowed is behind a frame of the model.
             unsafe { toy.model.zero(extent, Strategy::Stores) };
-            toy.model.note(Event::FrameZeroed {
-                frame: first,
-                frames: 3,
-            });
+            toy.model.note(Event::FrameZeroed { frame: first, frames: 3 });
         }
     });
     assert_eq!(clauses(&result), [Clause::C8]);
@@ -330,10 +293,7 @@ fn c8_a_freed_table_is_handed_out_as_it_was() {
             let (frame, _) = toy.entry(toy.root, PAGE, PageSize::Base);
             toy.model.note(Event::TableFreed { frame });
             toy.model.note(Event::FrameZeroed { frame, frames: 1 });
-            toy.model.note(Event::TableAllocated {
-                frame,
-                level: Level::LEAF,
-            });
+            toy.model.note(Event::TableAllocated { frame, level: Level::LEAF });
         }
     });
     assert_eq!(clauses(&result), [Clause::C8, Clause::C8]);

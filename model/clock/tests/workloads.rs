@@ -51,9 +51,8 @@ fn expression(rng: &mut Pcg64, deep: u32) -> String {
         2 => format!("random({left})"),
         3 => format!("choose({left}, {right}, a)"),
         _ => {
-            let operators = [
-                "+", "+", "*", "-", "/", "%", "<", ">", "==", "&&", "||", "<<", ">>", "|",
-            ];
+            let operators =
+                ["+", "+", "*", "-", "/", "%", "<", ">", "==", "&&", "||", "<<", ">>", "|"];
             format!("({left}) {} ({right})", pick(rng, &operators))
         }
     }
@@ -250,15 +249,7 @@ fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
     let mut read = 0;
     for seed in 0..100 {
         let mut rng = Pcg64::seed_from_u64(seed);
-        let names = [
-            "dontneed",
-            "swap",
-            "munmap",
-            "protect",
-            "collector",
-            "scattered",
-            "crowd",
-        ];
+        let names = ["dontneed", "swap", "munmap", "protect", "collector", "scattered", "crowd"];
         let original = Workload::from_name(pick(&mut rng, &names)).expect("built in");
         let mut pieces = pieces(original.text());
         for _ in 0..rng.random_range(1..3) {
@@ -295,11 +286,7 @@ fn measured(name: &str, cpus: usize, set: &[&str], parameters: &[&str]) -> (u64,
         workload.set(pair).expect("a parameter");
     }
     let memory = workload.memory(cpus);
-    let setup = Setup {
-        cpus: Some(cpus),
-        node_bytes: Some(memory.node),
-        ..Setup::new(&machine)
-    };
+    let setup = Setup { cpus: Some(cpus), node_bytes: Some(memory.node), ..Setup::new(&machine) };
     let outcome = Run::new(setup, Policy::BASELINE).execute(&|user| {
         workload.run(user, 1).expect("runs");
     });
@@ -342,10 +329,7 @@ fn the_allocators_lock_is_taken_with_interrupts_off_where_the_machine_says_so() 
         // 512 pages are more than a CPU's cache of frames exchanges at once.
         munmap(&set, &["pages=512"]).0
     };
-    let (masked, not) = (
-        took("kernel.masked_locks=yes"),
-        took("kernel.masked_locks=no"),
-    );
+    let (masked, not) = (took("kernel.masked_locks=yes"), took("kernel.masked_locks=no"));
     // Twenty times 512 pages are taken and returned in batches of the cache, each of which masks interrupts twice.
     assert!(masked > not + 20 * 2 * 2_000_000, "{masked} against {not}");
 }

@@ -101,16 +101,10 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         );
     }
     let mut results = Results::default();
-    results.run(
-        "running the tables",
-        tables.iter().flat_map(held_out::Table::jobs),
-    );
+    results.run("running the tables", tables.iter().flat_map(held_out::Table::jobs));
     let calibrated: Vec<_> = match args.calibrate {
         None => Vec::new(),
-        Some(Side::Before) => tables
-            .iter()
-            .map(|table| table.calibrated(&mut results))
-            .collect(),
+        Some(Side::Before) => tables.iter().map(|table| table.calibrated(&mut results)).collect(),
     };
     results.run(
         "running the calibrated tables",
@@ -123,9 +117,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
     {
         named.rows = table.rows_with(calibrated, &results);
         named.calibrated_skill = Some(held_out::calibrated_skill(&named.rows));
-        let factors = factors
-            .iter()
-            .map(|(parameter, factor)| (parameter.name(), *factor));
+        let factors = factors.iter().map(|(parameter, factor)| (parameter.name(), *factor));
         named.fitted = factors.collect();
     }
     let rows = || named.iter().flat_map(|table| &table.rows);
@@ -154,18 +146,12 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         say!("{}", skill_table(&named, fitted).markdown(true));
         say!("{}", textwrap::fill(&skill.words(), 120));
         if let Some(skill) = &calibrated_skill {
-            say!(
-                "\n{}",
-                textwrap::fill(&format!("Calibrated: {}", skill.words()), 120)
-            );
+            say!("\n{}", textwrap::fill(&format!("Calibrated: {}", skill.words()), 120));
         }
     } else {
         for table in &named {
             paragraph(format_args!("{}: {}", table.name, table.title));
-            paragraph(format_args!(
-                "  before: {}; after: {}",
-                table.before, table.after
-            ));
+            paragraph(format_args!("  before: {}; after: {}", table.before, table.after));
             paragraph(format_args!("  {}; {}\n", table.source, table.seen));
         }
         output::table(&table(rows(), fitted));
@@ -258,14 +244,8 @@ fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
 
 /// Counts the hits of the calibrated predictions. A row without one counts with its uncalibrated verdict.
 fn calibrated_hits<'a>(rows: impl IntoIterator<Item = &'a Row>) -> usize {
-    let verdict = |row: &Row| {
-        row.calibrated
-            .as_ref()
-            .map_or(row.verdict, |one| one.verdict)
-    };
-    rows.into_iter()
-        .filter(|row| verdict(row) == Verdict::Hit)
-        .count()
+    let verdict = |row: &Row| row.calibrated.as_ref().map_or(row.verdict, |one| one.verdict);
+    rows.into_iter().filter(|row| verdict(row) == Verdict::Hit).count()
 }
 
 /// Returns a table of hits and skill, one row for each published table.
@@ -288,11 +268,7 @@ fn skill_table(tables: &[NamedTable<'_>], fitted: bool) -> Table {
     let mut table = Table::new(head);
     let shown = |value: Option<f64>| or_dash(value, |value| format!("{value:.2}"));
     for one in tables {
-        let hits = one
-            .rows
-            .iter()
-            .filter(|row| row.verdict == Verdict::Hit)
-            .count();
+        let hits = one.rows.iter().filter(|row| row.verdict == Verdict::Hit).count();
         let mut row = vec![
             one.name.to_owned(),
             one.rows.len().to_string(),

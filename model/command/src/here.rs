@@ -6,10 +6,8 @@ use std::thread::available_parallelism;
 use crate::output::{paragraph, say, several};
 
 /// Whether `quell record` works on this system.
-const RECORDS: bool = cfg!(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-));
+const RECORDS: bool =
+    cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
 
 /// The facts about this host that decide which commands work.
 pub struct Host {
@@ -101,11 +99,7 @@ mod tests {
     use super::*;
 
     fn host(linux: bool, root: bool) -> Host {
-        Host {
-            linux: linux.then(|| "6.12.1".into()),
-            cpus: 2,
-            root,
-        }
+        Host { linux: linux.then(|| "6.12.1".into()), cpus: 2, root }
     }
 
     #[test]

@@ -37,12 +37,7 @@ static ALLOCATOR: memory::Allocator = memory::Allocator;
 
 /// Keeps TLBs coherent: records shootdowns, predicts costs, searches for races, boots kernels.
 #[derive(Debug, Parser)]
-#[command(
-    name = "quell",
-    bin_name = "quell",
-    version,
-    args_conflicts_with_subcommands = true
-)]
+#[command(name = "quell", bin_name = "quell", version, args_conflicts_with_subcommands = true)]
 struct Cli<C: Subcommand> {
     #[command(subcommand)]
     command: Option<C>,
@@ -120,21 +115,19 @@ fn parse<C: Commands>() -> Result<Cli<C>, ExitCode> {
         return Err(ExitCode::from(2));
     }
     let matched = described::<C>().try_get_matches();
-    matched
-        .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map_err(|told| {
-            if told.use_stderr() {
-                note!("error: {}", refusal::of(&told, described::<C>()));
-                return ExitCode::from(2);
-            }
-            let text = told.render();
-            if output::colour() {
-                output::write_coloured(&text.ansi().to_string());
-            } else {
-                output::write(&text.to_string());
-            }
-            ExitCode::SUCCESS
-        })
+    matched.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|told| {
+        if told.use_stderr() {
+            note!("error: {}", refusal::of(&told, described::<C>()));
+            return ExitCode::from(2);
+        }
+        let text = told.render();
+        if output::colour() {
+            output::write_coloured(&text.ansi().to_string());
+        } else {
+            output::write(&text.to_string());
+        }
+        ExitCode::SUCCESS
+    })
 }
 
 /// Prints a command's error and returns its exit code.
@@ -143,11 +136,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
         Some(why) => note!("error: {}", output::without_threads(why)),
         None => note!("error: {}", refusal::fit(&format!("{error:#}"))),
     }
-    if error.is::<usage::Usage>() {
-        ExitCode::from(2)
-    } else {
-        ExitCode::FAILURE
-    }
+    if error.is::<usage::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
 /// Runs the command that the process's arguments describe and returns its exit code.

@@ -95,9 +95,8 @@ impl ListTopic {
                 })
                 .collect(),
             ListTopic::Policies => {
-                let terms = TERMS
-                    .iter()
-                    .map(|(term, meaning)| json!({ "term": term, "meaning": meaning }));
+                let terms =
+                    TERMS.iter().map(|(term, meaning)| json!({ "term": term, "meaning": meaning }));
                 let files = policies::names()
                     .filter_map(built_in_policy)
                     .map(|policy| json!({ "file": policy.name(), "meaning": policy.title(), "contract": exceptions(&policy) }));
@@ -143,12 +142,9 @@ pub fn run(args: ListArgs) -> Result<()> {
     let wants = |topic| wants(topic) && (args.machine.is_none() || topic == ListTopic::Parameters);
     if args.json {
         let machine = args.machine.as_deref().map(find).transpose()?;
-        let wanted = ListTopic::value_variants()
-            .iter()
-            .filter(|topic| wants(**topic));
-        let document: Map<String, Value> = wanted
-            .map(|topic| (topic.key(), topic.document(machine.as_ref())))
-            .collect();
+        let wanted = ListTopic::value_variants().iter().filter(|topic| wants(**topic));
+        let document: Map<String, Value> =
+            wanted.map(|topic| (topic.key(), topic.document(machine.as_ref()))).collect();
         output::document(&document)?;
         return Ok(());
     }
@@ -190,12 +186,8 @@ fn workloads() {
 
 /// Returns a table of a workload's parameters.
 pub fn workload_table(workload: &Workload) -> Table {
-    let mut rows = Table::new([
-        words("parameter"),
-        number("default"),
-        words("range"),
-        words("meaning"),
-    ]);
+    let mut rows =
+        Table::new([words("parameter"), number("default"), words("range"), words("meaning")]);
     for parameter in workload.parameters() {
         let show = |value| parameter.unit.show(value);
         rows.row([
@@ -219,12 +211,8 @@ fn known_machines() {
 
 /// Returns a table of the built-in machines.
 pub fn machine_table() -> Table {
-    let mut rows = Table::new([
-        words("name"),
-        words("machine"),
-        number("CPUs"),
-        number("guessed values"),
-    ]);
+    let mut rows =
+        Table::new([words("name"), words("machine"), number("CPUs"), number("guessed values")]);
     for machine in machines::names().filter_map(built_in) {
         rows.row([
             machine.name().to_owned(),
@@ -249,11 +237,7 @@ pub fn kernel_table() -> Table {
         rows.row([
             kernel.name().to_owned(),
             kernel.title().to_owned(),
-            format!(
-                "{} of {}",
-                guessed(&kernel),
-                KernelFile::parameters().count()
-            ),
+            format!("{} of {}", guessed(&kernel), KernelFile::parameters().count()),
         ]);
     }
     rows
@@ -305,12 +289,8 @@ fn parameters() {
 
 /// Returns a table of the parameters of machine files.
 pub fn parameter_table() -> Table {
-    let mut rows = Table::new([
-        words("section.key"),
-        words("units"),
-        words("range"),
-        words("meaning"),
-    ]);
+    let mut rows =
+        Table::new([words("section.key"), words("units"), words("range"), words("meaning")]);
     for &parameter in Parameter::ALL {
         let description = parameter.description();
         let (units, range) = match description.unit {
@@ -322,21 +302,12 @@ pub fn parameter_table() -> Table {
             | Unit::Count
             | Unit::Factor) => {
                 let units: Vec<_> = unit.spellings().iter().map(|(name, _)| *name).collect();
-                let range = format!(
-                    "{} to {}{}",
-                    description.least,
-                    description.most,
-                    unit.of_ranges()
-                );
+                let range =
+                    format!("{} to {}{}", description.least, description.most, unit.of_ranges());
                 (units.join(", "), range)
             }
         };
-        rows.row([
-            parameter.name(),
-            units,
-            range,
-            description.meaning.trim().to_owned(),
-        ]);
+        rows.row([parameter.name(), units, range, description.meaning.trim().to_owned()]);
     }
     rows
 }
@@ -348,19 +319,13 @@ fn values(machine: &MachineFile) {
 
 /// Returns a table of a machine's values.
 pub fn value_table(machine: &MachineFile) -> Table {
-    let mut rows = Table::new([
-        words("section.key"),
-        number("value"),
-        words("status"),
-        words("source"),
-    ]);
+    let mut rows =
+        Table::new([words("section.key"), number("value"), words("status"), words("source")]);
     for &parameter in Parameter::ALL {
         let value = machine.value(parameter);
         rows.row([
             parameter.name(),
-            format!("{} {}", value.written, value.unit)
-                .trim()
-                .to_owned(),
+            format!("{} {}", value.written, value.unit).trim().to_owned(),
             if value.assumed { "assumed" } else { "" }.to_owned(),
             value.source.clone(),
         ]);

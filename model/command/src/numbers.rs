@@ -13,10 +13,7 @@ impl FromStr for Cpus {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut cpus = listed(text)?;
         if let [most] = cpus[..] {
-            cpus = (0..=10)
-                .map(|power| 1 << power)
-                .filter(|&cpus| cpus <= most)
-                .collect();
+            cpus = (0..=10).map(|power| 1 << power).filter(|&cpus| cpus <= most).collect();
         }
         Ok(Cpus(cpus))
     }
@@ -40,10 +37,8 @@ impl FromStr for CpuNumbers {
 /// A message with the expected form or range.
 fn listed(text: &str) -> Result<Vec<usize>, String> {
     let number = |text: &str| {
-        let number: usize = text
-            .trim()
-            .parse()
-            .map_err(|_| "expected numbers like 1,2,24 or 1..64")?;
+        let number: usize =
+            text.trim().parse().map_err(|_| "expected numbers like 1,2,24 or 1..64")?;
         match number {
             1..=1024 => Ok(number),
             _ => Err(format!("{number} is not from 1 to 1024")),

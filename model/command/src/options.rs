@@ -77,12 +77,7 @@ pub fn policy() -> impl TypedValueParser<Value = Policy> {
 
 /// Returns a parser for policies that simulated machines may run: also policy files.
 pub fn policy_or_file() -> impl TypedValueParser<Value = PolicyChoice> {
-    let names = || {
-        policies::WHOLE
-            .into_iter()
-            .chain(policies::names())
-            .collect()
-    };
+    let names = || policies::WHOLE.into_iter().chain(policies::names()).collect();
     SuggestedNames(names).try_map(|text| policies::find(&text))
 }
 
@@ -139,9 +134,7 @@ impl WorkloadArgs {
             read(&mut workload, path)?;
         }
         for pair in &self.parameters {
-            workload
-                .set(pair)
-                .map_err(|wrong| usage(format_args!("--param {pair}: {wrong}")))?;
+            workload.set(pair).map_err(|wrong| usage(format_args!("--param {pair}: {wrong}")))?;
         }
         Ok(workload)
     }
@@ -154,11 +147,7 @@ fn read(workload: &mut Workload, path: &Path) -> Result<()> {
     let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let table = DeTable::parse(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        usage(format_args!(
-            "{shown}:{}: not TOML: {}",
-            line(at),
-            error.message()
-        ))
+        usage(format_args!("{shown}:{}: not TOML: {}", line(at), error.message()))
     })?;
     for (key, value) in table.get_ref() {
         let at = line(key.span().start);

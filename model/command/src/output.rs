@@ -155,10 +155,7 @@ struct Document<'a, T> {
 /// If the content can't be written as JSON.
 pub fn document(content: &impl Serialize) -> anyhow::Result<()> {
     let schema = SCHEMA;
-    say!(
-        "{}",
-        serde_json::to_string_pretty(&Document { schema, content })?
-    );
+    say!("{}", serde_json::to_string_pretty(&Document { schema, content })?);
     Ok(())
 }
 
@@ -257,11 +254,7 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
             note!("error: standard output cannot be written: {}", unwritable.0);
             ExitCode::FAILURE
         }
-        Err(Err(panicked)) => match REFUSED
-            .get()
-            .cloned()
-            .or_else(|| resource_error(&*panicked))
-        {
+        Err(Err(panicked)) => match REFUSED.get().cloned().or_else(|| resource_error(&*panicked)) {
             Some(why) => {
                 note!("error: {why}");
                 ExitCode::FAILURE
@@ -281,10 +274,7 @@ pub fn several<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str) -> 
 pub fn width() -> Option<usize> {
     let terminal = Term::stdout();
     let (_, columns) = terminal.size_checked()?;
-    terminal
-        .features()
-        .is_attended()
-        .then(|| usize::from(columns).max(20))
+    terminal.features().is_attended().then(|| usize::from(columns).max(20))
 }
 
 /// Returns whether to use colours: if the terminal has colours and `NO_COLOR` isn't set.
@@ -400,29 +390,17 @@ mod tests {
         let clear = "a\u{1b}[2J\u{1b}]0;title\u{7}b\rc\u{9b}1m\u{202e}d\n\te";
         for colours in [false, true] {
             let shown = visible(clear, colours);
-            assert!(
-                !shown.contains(['\u{1b}', '\u{7}', '\r', '\u{9b}', '\u{202e}']),
-                "{shown:?}"
-            );
-            assert!(
-                shown.contains("[2J") && shown.ends_with("d\n\te"),
-                "{shown:?}"
-            );
+            assert!(!shown.contains(['\u{1b}', '\u{7}', '\r', '\u{9b}', '\u{202e}']), "{shown:?}");
+            assert!(shown.contains("[2J") && shown.ends_with("d\n\te"), "{shown:?}");
         }
-        assert_eq!(
-            visible("\u{1b}[32mhit\u{1b}[0m", true),
-            "\u{1b}[32mhit\u{1b}[0m"
-        );
+        assert_eq!(visible("\u{1b}[32mhit\u{1b}[0m", true), "\u{1b}[32mhit\u{1b}[0m");
         assert_eq!(visible("\u{1b}[1;31", true), "\u{fffd}[1;31");
         assert!(!visible("\u{1b}[32mhit", false).contains('\u{1b}'));
     }
 
     #[test]
     fn paragraphs_keep_their_mark_apart() {
-        assert_eq!(
-            filled("  - one two three", Some(11)),
-            "  - one two\n    three"
-        );
+        assert_eq!(filled("  - one two three", Some(11)), "  - one two\n    three");
         assert_eq!(filled("one two three", Some(8)), "one two\nthree");
         assert_eq!(filled("one two three", None), "one two three");
     }
@@ -431,9 +409,7 @@ mod tests {
     fn a_place_that_cannot_be_written_is_told_before_the_work() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("missing/plot.svg");
-        let error = Destination::open("--plot", Some(&inside), "")
-            .err()
-            .unwrap();
+        let error = Destination::open("--plot", Some(&inside), "").err().unwrap();
         assert!(error.is::<crate::usage::Usage>());
         assert!(!folder.path().join("missing").exists());
         let good = folder.path().join("plot.svg");

@@ -38,9 +38,7 @@ pub fn of_controls() -> Option<String> {
     let wrong = words.find(|word| word.to_string_lossy().contains(char::is_control))?;
     Some(format!(
         "the argument `{}` has a control character in it, such as an end of line",
-        fit(&wrong
-            .to_string_lossy()
-            .replace(char::is_control, "\u{fffd}"))
+        fit(&wrong.to_string_lossy().replace(char::is_control, "\u{fffd}"))
     ))
 }
 
@@ -54,9 +52,7 @@ pub fn of(error: &Error, root: Command) -> String {
     }
     if error.kind() == ErrorKind::InvalidUtf8 {
         let mut words = std::env::args_os().skip(1);
-        let wrong = words
-            .find(|word| word.to_str().is_none())
-            .unwrap_or_default();
+        let wrong = words.find(|word| word.to_str().is_none()).unwrap_or_default();
         return format!("`{}` is not UTF-8; {help}", wrong.to_string_lossy());
     }
     let text = error.render().to_string();
@@ -77,14 +73,8 @@ pub fn of(error: &Error, root: Command) -> String {
     let said = said.strip_prefix("error: ").unwrap_or(&said);
     let said = said
         .replace("invalid digit found in string", "expected a whole number")
-        .replace(
-            "number would be zero for non-zero type",
-            "expected a number from 1",
-        )
-        .replace(
-            "number too large to fit in target type",
-            "too large a number",
-        );
+        .replace("number would be zero for non-zero type", "expected a number from 1")
+        .replace("number too large to fit in target type", "too large a number");
     format!("{}; {help}", fit(&said))
 }
 
@@ -109,14 +99,8 @@ mod tests {
     fn what_is_strange_or_long_is_not_repeated() {
         assert_eq!(fit("no `a\u{1b}[2J`"), "no `a\u{fffd}[2J`");
         let long = fit(&format!("no `{}` here", "x".repeat(100_000)));
-        assert!(
-            long.len() < 300 && long.contains("100002 characters"),
-            "{long}"
-        );
-        assert!(
-            long.starts_with("no `x") && long.ends_with(" here"),
-            "{long}"
-        );
+        assert!(long.len() < 300 && long.contains("100002 characters"), "{long}");
+        assert!(long.starts_with("no `x") && long.ends_with(" here"), "{long}");
     }
 
     #[test]

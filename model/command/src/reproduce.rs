@@ -195,10 +195,8 @@ fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
         let of_it = move |plan: &&Experiment| plan.headline.mechanism == mechanism;
         plans.iter().filter(of_it).flat_map(Experiment::runs)
     };
-    let shown: Vec<Mechanism> = Mechanism::ALL
-        .into_iter()
-        .filter(|&mechanism| of(mechanism).next().is_some())
-        .collect();
+    let shown: Vec<Mechanism> =
+        Mechanism::ALL.into_iter().filter(|&mechanism| of(mechanism).next().is_some()).collect();
     let many = match shown.contains(&Mechanism::RemoteFlush) {
         true => reproduce::many_cpus().to_vec(),
         false => Vec::new(),
@@ -208,9 +206,7 @@ fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
         let rows: Vec<Row> = plans.iter().map(|plan| plan.row(results)).collect();
         let table = summary_table(&rows, reproduce::change_on_many_cpus(results));
         let pieces = table.pieces(output::width(), output::colour());
-        let known = shown
-            .iter()
-            .take_while(|&&m| of(m).all(|job| results.has(&job)));
+        let known = shown.iter().take_while(|&&m| of(m).all(|job| results.has(&job)));
         // The first piece contains the headings. The last one names the columns that were left out, after all rows.
         let known = match known.count() {
             all if all == shown.len() && many.iter().all(|job| results.has(job)) => pieces.len(),
@@ -225,9 +221,7 @@ fn print_summary(plans: &[Experiment], others: &[Job], results: &mut Results) {
     let first = shown.first().into_iter().copied().flat_map(of);
     let groups = [
         first.collect::<Vec<_>>(),
-        (plans.iter().flat_map(Experiment::runs))
-            .chain(many.clone())
-            .collect(),
+        (plans.iter().flat_map(Experiment::runs)).chain(many.clone()).collect(),
         others.to_vec(),
     ];
     results.run_groups(RUNNING, groups, print);
@@ -383,10 +377,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     }
     let runs = plans.iter().flat_map(Experiment::runs);
     let many = (form == Form::Json && args.only.is_none()).then(reproduce::many_cpus);
-    results.run(
-        RUNNING,
-        runs.chain(of_report).chain(many.into_iter().flatten()),
-    );
+    results.run(RUNNING, runs.chain(of_report).chain(many.into_iter().flatten()));
     let rows = reproduce::rows(&plans, &results);
     match form {
         Form::Markdown if !args.guards => print_markdown(&rows),
@@ -399,10 +390,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         false => Vec::new(),
     };
     let left_out = guards::run(&guarded, &mut results);
-    let guards: Vec<_> = guarded
-        .iter()
-        .map(|plan| plan.row(&results, &left_out))
-        .collect();
+    let guards: Vec<_> = guarded.iter().map(|plan| plan.row(&results, &left_out)).collect();
     match form {
         Form::Markdown if args.guards => {
             say!("{}", guard_table(&guards).markdown(true).trim_end());
@@ -432,11 +420,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     if !failures.is_empty() {
         bail!("{}", failures.join("; "));
     }
-    Ok(if end.violations == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if end.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The facts that we print after all runs.
@@ -456,10 +440,9 @@ impl End {
         let json = Json {
             rows,
             skill: reproduce::skill(rows),
-            many_cpus: self.many.map(|change_predicted| ManyCpus {
-                cpus: reproduce::MANY_CPUS,
-                change_predicted,
-            }),
+            many_cpus: self
+                .many
+                .map(|change_predicted| ManyCpus { cpus: reproduce::MANY_CPUS, change_predicted }),
             guards,
             violations: self.violations,
             accesses_per_second: self.rate,
@@ -488,9 +471,7 @@ impl End {
         }
         if !args.details && !args.guards {
             let command = command();
-            paragraph(format_args!(
-                "Next: {command} --details | --guards | --help"
-            ));
+            paragraph(format_args!("Next: {command} --details | --guards | --help"));
         }
     }
 }

@@ -55,10 +55,7 @@ fn hand_over(arguments: &[OsString]) -> Result<ExitCode> {
     if !built.exists() {
         note!("building the rest of quell (only once, and when the source changes)");
     }
-    ensure!(
-        succeeds(&mut whole(&cargo, &checkout()?))?,
-        "the rest of quell does not build"
-    );
+    ensure!(succeeds(&mut whole(&cargo, &checkout()?))?, "the rest of quell does not build");
     let mut quell = Command::new(built);
     quell.args(arguments);
     exec(quell)
@@ -84,25 +81,10 @@ mod tests {
     #[test]
     fn only_what_the_model_has_is_answered_without_the_rest() {
         let is_of_rest = |line| is_of_rest(&words(line), &described::<crate::Command>());
-        for line in [
-            "",
-            "--details",
-            "--version",
-            "run dontneed",
-            "run --help",
-            "help list",
-        ] {
+        for line in ["", "--details", "--version", "run dontneed", "run --help", "help list"] {
             assert!(!is_of_rest(line), "{line}");
         }
-        for line in [
-            "help",
-            "--help",
-            "-h",
-            "--json -h",
-            "record -- true",
-            "help record",
-            "rn",
-        ] {
+        for line in ["help", "--help", "-h", "--json -h", "record -- true", "help record", "rn"] {
             assert!(is_of_rest(line), "{line}");
         }
     }
@@ -110,10 +92,7 @@ mod tests {
     #[test]
     fn the_rest_is_built_as_this_program_was() {
         let command = whole("cargo".as_ref(), Path::new("/c"));
-        let line: Vec<_> = command
-            .get_args()
-            .map(|word| word.to_string_lossy())
-            .collect();
+        let line: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         let profile = match cfg!(debug_assertions) {
             true => "",
             false => "--release ",

@@ -46,11 +46,7 @@ impl ResultsPart {
         let mut first = Vec::new();
         read_line(&mut rest, &mut first)
             .map_err(|why| wrong(&format_args!("no results ({why})")))?;
-        Ok(ResultsPart {
-            path: path.to_owned(),
-            first,
-            rest,
-        })
+        Ok(ResultsPart { path: path.to_owned(), first, rest })
     }
 
     /// Returns the first line.
@@ -177,11 +173,7 @@ impl<W: Header> ResultsFile<W> {
 
     fn new(place: PathBuf, results: Results<W>) -> Result<Self> {
         let file = alone(replace(&place, results.text().as_bytes())?, &place)?;
-        Ok(ResultsFile {
-            place,
-            file,
-            results,
-        })
+        Ok(ResultsFile { place, file, results })
     }
 
     /// Merges the results of several files into another file.
@@ -199,18 +191,17 @@ impl<W: Header> ResultsFile<W> {
         let mut all: Results<W> = read(first)?;
         for path in others {
             let shown = path.display();
-            all.merge(read(ResultsPart::open(path)?)?)
-                .map_err(|apart| match apart {
-                    MergeError::OtherWhole => usage(format_args!(
-                        "{shown} is from {} with other {}s than {shown_first}",
-                        W::WHAT,
-                        W::EACH,
-                    )),
-                    MergeError::Differ(index) => anyhow::anyhow!(
-                        "{shown}: the result of {} {index} differs from that in another file",
-                        W::EACH
-                    ),
-                })?;
+            all.merge(read(ResultsPart::open(path)?)?).map_err(|apart| match apart {
+                MergeError::OtherWhole => usage(format_args!(
+                    "{shown} is from {} with other {}s than {shown_first}",
+                    W::WHAT,
+                    W::EACH,
+                )),
+                MergeError::Differ(index) => anyhow::anyhow!(
+                    "{shown}: the result of {} {index} differs from that in another file",
+                    W::EACH
+                ),
+            })?;
         }
         ResultsFile::new(place, all)
     }

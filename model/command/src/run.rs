@@ -78,11 +78,7 @@ const SPREAD: f64 = 0.01;
 
 /// Returns the error for a failed trial: a usage error if the arguments were wrong.
 pub fn refusal(error: TrialError) -> anyhow::Error {
-    if error.is_usage() {
-        usage(error)
-    } else {
-        error.into()
-    }
+    if error.is_usage() { usage(error) } else { error.into() }
 }
 
 /// Runs the workload and prints the results.
@@ -101,16 +97,10 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let cpus = args.cpus.map_or(workload.cpus(), usize::from);
     // Checked before the run, so that a path that can't be written costs no time.
     let trace = args.trace.as_deref();
-    let trace = trace
-        .map(|path| Destination::open("--trace", Some(path), ""))
-        .transpose()?;
+    let trace = trace.map(|path| Destination::open("--trace", Some(path), "")).transpose()?;
     // We leak the names: jobs need them as long as the process runs.
-    let without: &'static [&'static str] = (args
-        .without
-        .iter()
-        .map(|guard| guard.name.as_str())
-        .collect::<Vec<_>>())
-    .leak();
+    let without: &'static [&'static str] =
+        (args.without.iter().map(|guard| guard.name.as_str()).collect::<Vec<_>>()).leak();
     let job = Job {
         seed: args.seed,
         without,
@@ -130,16 +120,9 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     if let Some(place) = trace {
         let name = format!("{} on {}, {}", workload.name(), job.machine.name(), policy);
         place.write_with(|to| outcome.trace.write_chrome(&name, to))?;
-        note!(
-            "trace: {} events in {}",
-            outcome.trace.events().len(),
-            place.shown()
-        );
+        note!("trace: {} events in {}", outcome.trace.events().len(), place.shown());
         if outcome.trace.dropped() > 0 {
-            note!(
-                "trace: {} later events did not fit",
-                outcome.trace.dropped()
-            );
+            note!("trace: {} later events did not fit", outcome.trace.dropped());
         }
     }
     if args.json {
@@ -161,11 +144,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     }
     let others: u64 = others.iter().flatten().map(|other| other.violations).sum();
     let holds = outcome.violations + others == 0;
-    Ok(if holds && figure.value.is_finite() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if holds && figure.value.is_finite() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, values: &[f64]) {
@@ -178,20 +157,13 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
         trial.seed
     ));
     for guard in without {
-        paragraph(format_args!(
-            "  left out: {}: {}",
-            guard.name,
-            guard.mistake.trim()
-        ));
+        paragraph(format_args!("  left out: {}: {}", guard.name, guard.mistake.trim()));
     }
     say!("  {}: {:.4}", outcome.measure.metric, outcome.measure.value);
     if let Some([least, median, most]) = spread(values)
         && most - least > SPREAD * median.abs()
     {
-        say!(
-            "  with {} seeds: {least:.4} to {most:.4}, median {median:.4}",
-            values.len()
-        );
+        say!("  with {} seeds: {least:.4} to {most:.4}, median {median:.4}", values.len());
     }
     say!(
         "  virtual time: {:.6} s, {:.6} s of it measured",
@@ -295,11 +267,8 @@ pub fn engine_rows(engine: &Stats) -> impl Iterator<Item = (&'static str, &'stat
 
 /// Returns a table of these names, meanings and counts, without counts of 0.
 pub fn table_of<'a>(counts: impl Iterator<Item = (&'a str, &'a str, u64)>) -> Table {
-    let mut rows = Table::new([
-        words("counter, while measured"),
-        number("count"),
-        words("meaning"),
-    ]);
+    let mut rows =
+        Table::new([words("counter, while measured"), number("count"), words("meaning")]);
     for (name, meaning, count) in counts {
         if count != 0 {
             rows.row([name, &count.to_string(), meaning.trim()]);

@@ -104,11 +104,7 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let title = format!("{} on {}", workload.name(), machine.title());
     let ratio = format!("{metric}, as a ratio to {}", texts[0]);
     let (points, figure, upward) = match args.relative {
-        true => (
-            relative(&scaled.points),
-            ratio.as_str(),
-            VerticalScale::Evenly,
-        ),
+        true => (relative(&scaled.points), ratio.as_str(), VerticalScale::Evenly),
         false => (scaled.points, metric, VerticalScale::Powers),
     };
     place.write(&plot(&title, &texts, &points, figure, upward))?;
@@ -134,11 +130,7 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
         note!("failed: {failure}");
     }
     let good = violations == 0 && results.failures().next().is_none();
-    Ok(if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Returns a table of the figures, one row for each number of CPUs.
@@ -146,10 +138,7 @@ pub fn scale_table(policies: &[&str], points: &[Point]) -> Table {
     let columns = std::iter::once("CPUs").chain(policies.iter().copied());
     let mut rows = Table::new(columns.map(number));
     for point in points {
-        let values = point
-            .values
-            .iter()
-            .map(|value| value.map_or_else(|| "-".into(), digits));
+        let values = point.values.iter().map(|value| value.map_or_else(|| "-".into(), digits));
         rows.row(std::iter::once(point.cpus.to_string()).chain(values));
     }
     rows

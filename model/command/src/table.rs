@@ -48,10 +48,7 @@ impl<T: Into<String>> From<T> for Cell {
 
 /// Creates a cell with good or bad news.
 pub fn verdict(good: bool, text: impl Into<String>) -> Cell {
-    Cell {
-        text: text.into(),
-        tone: if good { Tone::Good } else { Tone::Bad },
-    }
+    Cell { text: text.into(), tone: if good { Tone::Good } else { Tone::Bad } }
 }
 
 /// A column: its heading, whether it contains numbers, and whether it may be left out.
@@ -64,28 +61,18 @@ pub struct Column {
 
 /// Creates a column of words.
 pub fn words(heading: impl Into<String>) -> Column {
-    Column {
-        heading: heading.into(),
-        number: false,
-        spare: false,
-    }
+    Column { heading: heading.into(), number: false, spare: false }
 }
 
 /// Creates a column of numbers. Their unit is in the heading or in the cells.
 pub fn number(heading: impl Into<String>) -> Column {
-    Column {
-        number: true,
-        ..words(heading)
-    }
+    Column { number: true, ..words(heading) }
 }
 
 impl Column {
     /// Marks the column as one to leave out if the terminal is too narrow.
     pub fn spare(self) -> Self {
-        Column {
-            spare: true,
-            ..self
-        }
+        Column { spare: true, ..self }
     }
 }
 
@@ -109,19 +96,13 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         .break_words(false)
         .word_separator(WordSeparator::AsciiSpace)
         .word_splitter(WordSplitter::NoHyphenation);
-    textwrap::wrap(text, options)
-        .into_iter()
-        .map(|line| line.into_owned())
-        .collect()
+    textwrap::wrap(text, options).into_iter().map(|line| line.into_owned()).collect()
 }
 
 impl Table {
     /// Creates a table without rows.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
-        Table {
-            columns: columns.into_iter().collect(),
-            rows: Vec::new(),
-        }
+        Table { columns: columns.into_iter().collect(), rows: Vec::new() }
     }
 
     /// Adds a row, one cell for each column.
@@ -163,21 +144,15 @@ impl Table {
             .filter(|&column| spare || !self.columns[column].spare)
             .collect();
         let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
-        let headings = shown
-            .iter()
-            .map(|&column| self.columns[column].heading.as_str());
-        let rules = shown
-            .iter()
-            .map(|&column| match self.columns[column].number {
-                true => "---:",
-                false => "---",
-            });
+        let headings = shown.iter().map(|&column| self.columns[column].heading.as_str());
+        let rules = shown.iter().map(|&column| match self.columns[column].number {
+            true => "---:",
+            false => "---",
+        });
         let mut out = line(headings.collect()) + &line(rules.collect());
         for row in &self.rows {
-            let cells: Vec<String> = shown
-                .iter()
-                .map(|&column| row[column].text.replace('|', "\\|"))
-                .collect();
+            let cells: Vec<String> =
+                shown.iter().map(|&column| row[column].text.replace('|', "\\|")).collect();
             out += &line(cells.iter().map(String::as_str).collect());
         }
         out
@@ -189,18 +164,14 @@ impl Table {
         let columns = self.columns.into_iter();
         PageTable {
             heading,
-            columns: columns
-                .map(|column| (column.heading, column.number))
-                .collect(),
+            columns: columns.map(|column| (column.heading, column.number)).collect(),
             rows: self.rows.into_iter().map(texts).collect(),
         }
     }
 
     /// Returns the least width of a column, and the width that needs no wrapping.
     fn bounds(&self, column: usize) -> (usize, usize) {
-        let Column {
-            heading, number, ..
-        } = &self.columns[column];
+        let Column { heading, number, .. } = &self.columns[column];
         let cells = || self.rows.iter().map(|row| row[column].text.as_str());
         let widest = cells().map(longest_line).max().unwrap_or(0);
         let narrowest = match number {
@@ -241,17 +212,9 @@ impl Table {
         let mut pieces = Vec::with_capacity(self.rows.len() + 2);
         let mut out = String::new();
         let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-        let headings: Vec<Cell> = shown
-            .iter()
-            .map(|&column| self.columns[column].heading.as_str().into())
-            .collect();
-        self.line(
-            &mut out,
-            shown,
-            widths,
-            &headings.iter().collect::<Vec<_>>(),
-            false,
-        );
+        let headings: Vec<Cell> =
+            shown.iter().map(|&column| self.columns[column].heading.as_str().into()).collect();
+        self.line(&mut out, shown, widths, &headings.iter().collect::<Vec<_>>(), false);
         // A pipe has no width, and its rule needn't be as long as its rows.
         out.push_str(&"─".repeat(total.min(RULE)));
         out.push('\n');
@@ -288,11 +251,8 @@ impl Table {
         cells: &[&Cell],
         colour: bool,
     ) {
-        let parts: Vec<Vec<String>> = cells
-            .iter()
-            .zip(widths)
-            .map(|(cell, &width)| wrap(&cell.text, width))
-            .collect();
+        let parts: Vec<Vec<String>> =
+            cells.iter().zip(widths).map(|(cell, &width)| wrap(&cell.text, width)).collect();
         let height = parts.iter().map(Vec::len).max().unwrap_or(0);
         for at in 0..height {
             let mut line = String::new();
@@ -385,12 +345,7 @@ mod tests {
             number("change published, %"),
             words("a long remark").spare(),
         ]);
-        table.row([
-            "S0",
-            "swap, Kunpeng 920",
-            "-12.5",
-            "which says a lot and is not needed",
-        ]);
+        table.row(["S0", "swap, Kunpeng 920", "-12.5", "which says a lot and is not needed"]);
         table.row(["S4", "dontneed", "+146.9", ""]);
         table
     }
@@ -412,29 +367,17 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(
-            text.contains("S4  dontneed                        +146.9\n"),
-            "{text}"
-        );
+        assert!(text.contains("S4  dontneed                        +146.9\n"), "{text}");
     }
 
     #[test]
     fn a_narrow_terminal_goes_on_in_the_next_line_then_spares_then_stacks() {
         let text = example().render(Some(60), false);
-        assert!(
-            text.contains("needed") && !text.contains("Not shown"),
-            "{text}"
-        );
+        assert!(text.contains("needed") && !text.contains("Not shown"), "{text}");
         let text = example().render(Some(32), false);
-        assert!(
-            text.contains("Not shown for lack of width: a\nlong remark."),
-            "{text}"
-        );
+        assert!(text.contains("Not shown for lack of width: a\nlong remark."), "{text}");
         let text = example().render(Some(20), false);
-        assert!(
-            text.contains("experiment: swap,\n") && text.contains("%:\n  -12.5"),
-            "{text}"
-        );
+        assert!(text.contains("experiment: swap,\n") && text.contains("%:\n  -12.5"), "{text}");
     }
 
     #[test]

@@ -136,9 +136,8 @@ pub struct Line {
 }
 
 /// Colours for lines, in order.
-pub const COLORS: [&str; 11] = [
-    "--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8", "--c9", "--c10",
-];
+pub const COLORS: [&str; 11] =
+    ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8", "--c9", "--c10"];
 
 /// The style of pages and drawings.
 const LOOK: PageStyle = PageStyle {
@@ -214,12 +213,7 @@ pub struct Chart<'a> {
 impl Chart<'_> {
     /// Returns the lowest and highest value, and the values with a line across.
     fn rise(&self) -> (f64, f64, Vec<f64>) {
-        let values = || {
-            self.lines
-                .iter()
-                .flat_map(|line| &line.points)
-                .map(|point| point.1)
-        };
+        let values = || self.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
         let most = values().fold(f64::MIN_POSITIVE, f64::max);
         match self.upward {
             VerticalScale::Powers => {
@@ -311,9 +305,7 @@ impl Chart<'_> {
     /// Returns the drawing as an SVG file that contains its own colours.
     pub fn file(&self) -> String {
         let drawn =
-            self.draw()
-                .0
-                .replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
+            self.draw().0.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
         let style = quell_workloads::pages::style(&LOOK).0;
         let at = drawn.find('>').map_or(0, |end| end + 1);
         let (head, tail) = drawn.split_at(at);
@@ -323,10 +315,8 @@ impl Chart<'_> {
 
 /// Returns the places of the lines' names: beside their last points, but not over each other.
 fn spread<'a>(lines: &'a [Line], y: &impl Fn(f64) -> f64) -> Vec<(f64, &'a Line)> {
-    let mut placed: Vec<(f64, &Line)> = lines
-        .iter()
-        .filter_map(|line| Some((y(line.points.last()?.1), line)))
-        .collect();
+    let mut placed: Vec<(f64, &Line)> =
+        lines.iter().filter_map(|line| Some((y(line.points.last()?.1), line))).collect();
     placed.sort_by(|a, b| a.0.total_cmp(&b.0));
     for index in 1..placed.len() {
         placed[index].0 = placed[index].0.max(placed[index - 1].0 + 15.0);
@@ -347,10 +337,7 @@ fn plain(value: f64) -> String {
 pub fn tornado(rows: &[(String, f64, f64)]) -> Markup {
     let (width, label) = (WIDTH, 330.0);
     let height = 20.0 * rows.len() as f64 + 4.0;
-    let most = rows
-        .iter()
-        .flat_map(|row| [row.1.abs(), row.2.abs()])
-        .fold(1.0, f64::max);
+    let most = rows.iter().flat_map(|row| [row.1.abs(), row.2.abs()]).fold(1.0, f64::max);
     let half = (width - label - 160.0) / 2.0;
     let zero = label + 80.0 + half;
     let content = html! {

@@ -8,12 +8,7 @@ use std::time::Duration;
 pub fn spent_on<T>(body: impl FnOnce() -> T) -> (T, Option<Duration>) {
     let before = of_thread();
     let given = body();
-    (
-        given,
-        before
-            .zip(of_thread())
-            .map(|(before, after)| after - before),
-    )
+    (given, before.zip(of_thread()).map(|(before, after)| after - before))
 }
 
 fn of_thread() -> Option<Duration> {

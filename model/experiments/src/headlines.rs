@@ -226,11 +226,7 @@ const READERS: Headline = Headline {
 
 /// Every headline.
 pub const HEADLINES: &[Headline] = &[
-    Headline {
-        case: "Snapdragon 888",
-        published: (14.69, 13.80),
-        ..SWAP
-    },
+    Headline { case: "Snapdragon 888", published: (14.69, 13.80), ..SWAP },
     Headline {
         case: "Kunpeng 920",
         chief: Some("swap time, 8 CPUs"),
@@ -273,11 +269,7 @@ pub const HEADLINES: &[Headline] = &[
         before: "baseline,cap=none",
         ..DEMAND
     },
-    Headline {
-        case: "2 processes",
-        published: (1.34, 1.22),
-        ..PINGPONG
-    },
+    Headline { case: "2 processes", published: (1.34, 1.22), ..PINGPONG },
     Headline {
         case: "512 pages a turn",
         chief: Some("switch time, 512 pages"),
@@ -324,24 +316,14 @@ pub const HEADLINES: &[Headline] = &[
                  memory is a thousand times smaller, has hardly any such misses",
         ..READERS
     },
-    Headline {
-        case: "1 thread",
-        published: (661.0, 663.0),
-        cpus: 1,
-        ..DONTNEED
-    },
+    Headline { case: "1 thread", published: (661.0, 663.0), cpus: 1, ..DONTNEED },
     Headline {
         case: "2 threads",
         chief: Some("madvise time, 2 CPUs"),
         published: (1436.0, 923.0),
         ..DONTNEED
     },
-    Headline {
-        case: "4 threads",
-        published: (1571.0, 1070.0),
-        cpus: 4,
-        ..DONTNEED
-    },
+    Headline { case: "4 threads", published: (1571.0, 1070.0), cpus: 4, ..DONTNEED },
     Headline {
         experiment: "fileio",
         case: "4 threads",
@@ -393,10 +375,7 @@ impl Headline {
     /// Returns the compared figure of a run.
     pub fn read(&self, outcome: &Outcome, workload: &Workload) -> f64 {
         let engine = |counters: &[Counter]| -> u64 {
-            counters
-                .iter()
-                .map(|&counter| outcome.engine.get(counter))
-                .sum()
+            counters.iter().map(|&counter| outcome.engine.get(counter)).sum()
         };
         let machine = &outcome.machine;
         match self.figure {
@@ -406,11 +385,9 @@ impl Headline {
                 let turns = self.published.0 / number("pages");
                 machine.tlb_misses as f64 / number("switches") * turns
             }
-            Figure::FlushEvents => engine(&[
-                Counter::FlushedRanges,
-                Counter::FlushedFull,
-                Counter::Shootdowns,
-            ]) as f64,
+            Figure::FlushEvents => {
+                engine(&[Counter::FlushedRanges, Counter::FlushedFull, Counter::Shootdowns]) as f64
+            }
             Figure::Interrupts => machine.interrupts_taken as f64,
             Figure::Misses => machine.tlb_misses as f64,
         }
@@ -464,11 +441,7 @@ mod tests {
             headline.workload(false).check(headline.cpus).unwrap();
             let brief = headline.workload(true);
             let fits = [headline.cpus, brief.cpus()].map(|cpus| brief.check(cpus).is_ok());
-            assert!(
-                fits.contains(&true),
-                "brief {} fits no number",
-                headline.case
-            );
+            assert!(fits.contains(&true), "brief {} fits no number", headline.case);
             assert!(!headline.before().has(headline.mechanism));
             assert!(headline.after().has(headline.mechanism));
             assert!(headline.policy("all").cap_bytes == headline.before().cap_bytes);
@@ -493,27 +466,18 @@ mod tests {
     #[test]
     fn published_figures_give_the_published_changes() {
         for (case, percent) in [("2 threads", -35.7), ("1 GB pages, no cap", 146.9)] {
-            let headline = HEADLINES
-                .iter()
-                .find(|headline| headline.case == case)
-                .unwrap();
+            let headline = HEADLINES.iter().find(|headline| headline.case == case).unwrap();
             assert!((100.0 * headline.published_change() - percent).abs() < 0.1);
         }
     }
 
     #[test]
     fn verdicts_follow_the_tolerance() {
-        let points = Headline {
-            published: (100.0, 64.0),
-            ..DONTNEED
-        };
+        let points = Headline { published: (100.0, 64.0), ..DONTNEED };
         assert!(points.verdict(10.0, 7.0), "6 points off");
         assert!(!points.verdict(10.0, 7.1), "7 points off");
         assert!(!points.verdict(f64::NAN, 7.0));
-        let share = Headline {
-            published: (6.1, 1.8),
-            ..PINGPONG
-        };
+        let share = Headline { published: (6.1, 1.8), ..PINGPONG };
         assert!(share.verdict(6.5, 2.0));
         assert!(!share.verdict(6.1, 2.2));
         let fewer = Headline {
@@ -528,10 +492,7 @@ mod tests {
 
     #[test]
     fn a_change_with_the_wrong_sign_is_a_miss() {
-        let small = Headline {
-            published: (100.0, 101.0),
-            ..DONTNEED
-        };
+        let small = Headline { published: (100.0, 101.0), ..DONTNEED };
         assert!(small.verdict(100.0, 100.0), "no change is within 6 points");
         assert!(!small.verdict(100.0, 99.9), "1.1 points off, the wrong way");
     }

@@ -70,10 +70,7 @@ pub struct ReadError {
 
 impl ReadError {
     fn new(path: &Path, what: impl ToString) -> Self {
-        ReadError {
-            path: path.display().to_string(),
-            what: what.to_string(),
-        }
+        ReadError { path: path.display().to_string(), what: what.to_string() }
     }
 }
 
@@ -297,9 +294,7 @@ pub struct CalibratedPrediction {
 /// Returns the names of the built-in tables.
 pub fn names() -> Vec<&'static str> {
     let folders = BUILT_IN.dirs();
-    folders
-        .filter_map(|folder| folder.path().to_str())
-        .collect()
+    folders.filter_map(|folder| folder.path().to_str()).collect()
 }
 
 /// Returns the tables of this repository, in the order of their names.
@@ -391,10 +386,7 @@ pub fn find(path: &Path) -> Result<Vec<Table>, ReadError> {
         .collect();
     files.sort();
     if files.is_empty() {
-        return Err(ReadError::new(
-            path,
-            format_args!("no folder in it has a {FILE}"),
-        ));
+        return Err(ReadError::new(path, format_args!("no folder in it has a {FILE}")));
     }
     files.iter().map(|file| Table::read(file)).collect()
 }
@@ -464,17 +456,13 @@ impl Table {
                 _ => {
                     let names: Vec<_> = KernelFile::parameters().map(|one| one.name()).collect();
                     let near = hint(name, names.iter().map(String::as_str));
-                    return Err(wrong(&format_args!(
-                        "calibrate: no path cost `{name}`{near}"
-                    )));
+                    return Err(wrong(&format_args!("calibrate: no path cost `{name}`{near}")));
                 }
             }
         }
         if !(1..=calibrate::MOST).contains(&fitted.len()) {
             let most = calibrate::MOST;
-            return Err(wrong(&format_args!(
-                "calibrate: name one path cost, or {most}"
-            )));
+            return Err(wrong(&format_args!("calibrate: name one path cost, or {most}")));
         }
         if figures.is_empty() {
             return Err(wrong(&"no [[figure]]: a table has at least one"));
@@ -485,9 +473,7 @@ impl Table {
             name: written.name,
             title: written.title,
             source: written.source,
-            cpu_time: written
-                .cpu_seconds
-                .map(|seconds| Duration::from_secs(seconds.into())),
+            cpu_time: written.cpu_seconds.map(|seconds| Duration::from_secs(seconds.into())),
             seen: written.seen,
             labels: [written.before.label, written.after.label],
         })
@@ -496,10 +482,7 @@ impl Table {
     /// Returns the same table with another kernel on both sides.
     #[must_use]
     pub fn with_kernel(self, kernel: &KernelFile) -> Table {
-        self.with_jobs(|job| Job {
-            machine: job.machine.with_kernel(kernel).into(),
-            ..job.clone()
-        })
+        self.with_jobs(|job| Job { machine: job.machine.with_kernel(kernel).into(), ..job.clone() })
     }
 
     fn with_jobs(mut self, change: impl Fn(&Job) -> Job) -> Table {
@@ -515,9 +498,8 @@ impl Table {
     /// Returns the table with these costs, and their factors. There are no factors if no figure from before is
     /// published in a unit that can be compared.
     pub fn calibrated(&self, results: &mut Results) -> (Table, Vec<Factor>) {
-        let after: HashSet<String> = (self.figures.iter())
-            .map(|figure| figure.sides[1][0].key())
-            .collect();
+        let after: HashSet<String> =
+            (self.figures.iter()).map(|figure| figure.sides[1][0].key()).collect();
         let row = |figure: &Figure| {
             let ([before, _], unit) = figure.published.values.clone()?;
             let job = figure.sides[0][0].clone();
@@ -525,18 +507,11 @@ impl Table {
             if after.contains(&job.key()) {
                 return None;
             }
-            Some(BeforeRow {
-                job,
-                reads: figure.reads,
-                published: before,
-                unit,
-            })
+            Some(BeforeRow { job, reads: figure.reads, published: before, unit })
         };
         let before = BeforeSide(self.figures.iter().filter_map(row).collect());
         let factors = calibrate::fit(&before, &self.fitted, results);
-        let table = self
-            .clone()
-            .with_jobs(|job| calibrate::changed(job, &factors));
+        let table = self.clone().with_jobs(|job| calibrate::changed(job, &factors));
         (table, factors)
     }
 
@@ -606,9 +581,7 @@ impl TableFile {
             .map_err(|wrong| format!("policy {}: {wrong}", side.policy))?;
         let parameters = [&self.parameters, &figure.parameters, &side.parameters];
         for pair in parameters.into_iter().flatten().chain(own.parameters) {
-            workload
-                .set(pair)
-                .map_err(|wrong| format!("parameter {pair}: {wrong}"))?;
+            workload.set(pair).map_err(|wrong| format!("parameter {pair}: {wrong}"))?;
         }
         let cpus = match (own.cpus.or(figure.cpus), side.cpus) {
             (Some(_), Some(_)) => {
@@ -678,10 +651,8 @@ impl Figure {
     fn row(&self, table: &str, results: &Results) -> Row {
         let [before, after] = (self.sides.each_ref()).map(|side| self.value(side, results));
         let runs = self.sides.iter().flatten();
-        let violations = runs
-            .filter_map(|job| results.get(job).ok())
-            .map(|outcome| outcome.violations)
-            .sum();
+        let violations =
+            runs.filter_map(|job| results.get(job).ok()).map(|outcome| outcome.violations).sum();
         let model = match (&before, &after) {
             (Ok(before), Ok(after)) if *before > 0.0 => Some([*before, *after]),
             _ => None,

@@ -203,17 +203,12 @@ impl Results {
 
     /// Returns the outcomes of all runs that ended.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        self.by_key
-            .values()
-            .filter_map(|outcome| outcome.as_ref().ok())
+        self.by_key.values().filter_map(|outcome| outcome.as_ref().ok())
     }
 
     /// Returns the errors of failed jobs.
     pub fn failures(&self) -> impl Iterator<Item = &str> {
-        self.by_key
-            .values()
-            .filter_map(|outcome| outcome.as_ref().err())
-            .map(String::as_str)
+        self.by_key.values().filter_map(|outcome| outcome.as_ref().err()).map(String::as_str)
     }
 }
 

@@ -14,18 +14,9 @@ use crate::trial::Outcome;
 
 /// The sources of code that moves lines: a location in them has a line, but no function.
 static SOURCES: [(&str, Dir<'_>); 3] = [
-    (
-        "engine/quell/src",
-        include_dir!("$CARGO_MANIFEST_DIR/sources/quell"),
-    ),
-    (
-        "testbed/vm/src",
-        include_dir!("$CARGO_MANIFEST_DIR/sources/vm"),
-    ),
-    (
-        "model/clock/src",
-        include_dir!("$CARGO_MANIFEST_DIR/sources/clock"),
-    ),
+    ("engine/quell/src", include_dir!("$CARGO_MANIFEST_DIR/sources/quell")),
+    ("testbed/vm/src", include_dir!("$CARGO_MANIFEST_DIR/sources/vm")),
+    ("model/clock/src", include_dir!("$CARGO_MANIFEST_DIR/sources/clock")),
 ];
 
 /// The profile of cache lines in a run's measured window.
@@ -119,9 +110,7 @@ fn function(code: &Location<'_>) -> String {
         declared.then(|| word(name))
     });
     let owner = above(&|line| {
-        let text = line
-            .strip_prefix("impl")
-            .or_else(|| line.strip_prefix("unsafe impl"))?;
+        let text = line.strip_prefix("impl").or_else(|| line.strip_prefix("unsafe impl"))?;
         let text = text.split_once(" for ").map_or(text, |(_, of)| of);
         // Without the parameters of the implementation.
         let text = match text.starts_with('<') {
@@ -159,9 +148,7 @@ fn mover(row: &LineMove) -> LineMover {
     };
     LineMover {
         name,
-        place: row.code.map_or_else(String::new, |code| {
-            format!("{}:{}", code.file(), code.line())
-        }),
+        place: row.code.map_or_else(String::new, |code| format!("{}:{}", code.file(), code.line())),
         role: role.to_owned(),
         cpus: row.cpus,
         transfers: row.count,
@@ -199,9 +186,7 @@ impl LineProfile {
             let group = groups.entry(key).or_default();
             group.0 += 1;
             group.1 += time;
-            movers
-                .into_iter()
-                .for_each(|mover| add(&mut group.2, mover));
+            movers.into_iter().for_each(|mover| add(&mut group.2, mover));
         }
         let operations = outcome.operations;
         let group = |(lines, time, mut movers): (usize, u64, Vec<LineMover>)| {

@@ -46,10 +46,7 @@ pub fn find(text: &str) -> Result<MachineFile, FindError> {
     if !path.exists() && path.extension().is_none() && path.components().count() == 1 {
         return Err(FindError::Unknown { name: text.into() });
     }
-    let content = read(path).map_err(|error| FindError::Unreadable {
-        path: text.into(),
-        error,
-    })?;
+    let content = read(path).map_err(|error| FindError::Unreadable { path: text.into(), error })?;
     parse(path, &content, &mut Vec::new()).map_err(FindError::Wrong)
 }
 
@@ -92,13 +89,9 @@ pub fn read(path: &Path) -> io::Result<String> {
         return Err(io::Error::other(why));
     }
     let mut text = String::new();
-    let read = fs::File::open(path)?
-        .take(LONGEST + 1)
-        .read_to_string(&mut text)?;
+    let read = fs::File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
     if read as u64 > LONGEST {
-        return Err(io::Error::other(
-            "longer than a megabyte: no file of this kind",
-        ));
+        return Err(io::Error::other("longer than a megabyte: no file of this kind"));
     }
     Ok(text)
 }

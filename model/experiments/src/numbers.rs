@@ -56,9 +56,7 @@ impl Skill {
                 &ranks(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>()),
             ),
             median_log_error: median_of(
-                &mut pairs
-                    .iter()
-                    .map(|(published, predicted)| (predicted / published).ln()),
+                &mut pairs.iter().map(|(published, predicted)| (predicted / published).ln()),
             ),
             median_log_error_of_no_change: median_of(
                 &mut pairs.iter().map(|(published, _)| published.ln()),
@@ -99,9 +97,7 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let (mean_a, mean_b) = (mean(a), mean(b));
     let sum = |of: &dyn Fn(f64, f64) -> f64| {
         let pairs = a.iter().zip(b);
-        pairs
-            .map(|(&a, &b)| of(a - mean_a, b - mean_b))
-            .sum::<f64>()
+        pairs.map(|(&a, &b)| of(a - mean_a, b - mean_b)).sum::<f64>()
     };
     let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
     (spread > 0.0).then(|| sum(&|a, b| a * b) / spread)
@@ -133,10 +129,7 @@ mod tests {
         // Half of the counts become zero: the median has no logarithm, and without a difference there is no
         // correlation.
         let nothing = Skill::of(&[(0.5, 0.0), (0.6, 0.0)]);
-        assert_eq!(
-            (nothing.rank_correlation, nothing.median_log_error),
-            (None, None)
-        );
+        assert_eq!((nothing.rank_correlation, nothing.median_log_error), (None, None));
         assert_eq!(Skill::of(&[]).median_log_error, None);
         assert_eq!(ranks(&[7.0, 1.0, 7.0]), [2.5, 1.0, 2.5]);
     }

@@ -25,10 +25,7 @@ pub struct PolicyChoice {
 
 impl From<Policy> for PolicyChoice {
     fn from(mechanisms: Policy) -> Self {
-        PolicyChoice {
-            mechanisms,
-            file: None,
-        }
+        PolicyChoice { mechanisms, file: None }
     }
 }
 

@@ -42,10 +42,7 @@ impl ProgressLine {
             all += cpus;
             done += cpus as f64 * progress.share();
         }
-        ProgressLine {
-            share: done / all.max(1) as f64,
-            said: format!("{ended} of {count} runs"),
-        }
+        ProgressLine { share: done / all.max(1) as f64, said: format!("{ended} of {count} runs") }
     }
 }
 
@@ -120,11 +117,7 @@ fn text(glance: &ProgressLine, elapsed: Duration) -> String {
 /// Returns the time left at the present pace; `None` if too little is done to tell: a hundredth in the first minute is
 /// often a start that was slow.
 fn left(share: f64, elapsed: Duration) -> Option<Duration> {
-    let enough = if elapsed < Duration::from_secs(60) {
-        0.05
-    } else {
-        0.0
-    };
+    let enough = if elapsed < Duration::from_secs(60) { 0.05 } else { 0.0 };
     if share <= enough {
         return None;
     }
@@ -159,18 +152,9 @@ mod tests {
 
     #[test]
     fn what_is_said_is_short() {
-        let glance = ProgressLine {
-            share: 0.2599,
-            said: "3 violations".into(),
-        };
-        assert_eq!(
-            text(&glance, Duration::from_secs(60)),
-            "25 %, 2 min 50 s left, 3 violations"
-        );
-        assert_eq!(
-            text(&0.0.into(), Duration::from_secs(7300)),
-            "0.0 % after 2 h 1 min"
-        );
+        let glance = ProgressLine { share: 0.2599, said: "3 violations".into() };
+        assert_eq!(text(&glance, Duration::from_secs(60)), "25 %, 2 min 50 s left, 3 violations");
+        assert_eq!(text(&0.0.into(), Duration::from_secs(7300)), "0.0 % after 2 h 1 min");
     }
 
     #[test]

@@ -52,23 +52,14 @@ impl Queue {
             let cpus = run.0;
             let kind = *known.entry(run).or_insert(kinds.len());
             if kind == kinds.len() {
-                kinds.push(Kind {
-                    urgency: Priority::Fresh,
-                    cpus,
-                    waiting: Vec::new(),
-                });
+                kinds.push(Kind { urgency: Priority::Fresh, cpus, waiting: Vec::new() });
             }
             kinds[kind].waiting.push(index);
             kind_of.push(kind);
         }
         let order = kinds.iter().enumerate();
-        let order = order
-            .map(|(place, kind)| (kind.urgency, kind.cpus, place))
-            .collect();
-        Queue {
-            state: Mutex::new(State { kinds, order }),
-            kind_of,
-        }
+        let order = order.map(|(place, kind)| (kind.urgency, kind.cpus, place)).collect();
+        Queue { state: Mutex::new(State { kinds, order }), kind_of }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -91,8 +82,7 @@ impl Queue {
 
     /// Records that a run has ended, and its duration.
     pub(crate) fn ended(&self, index: usize, took: Duration) {
-        self.state()
-            .place(self.kind_of[index], Priority::Length(took));
+        self.state().place(self.kind_of[index], Priority::Length(took));
     }
 }
 
@@ -143,9 +133,8 @@ mod tests {
 
     #[test]
     fn every_run_begins_once_and_no_worker_idles_while_some_wait() {
-        let runs: Vec<(u32, u64)> = (0..1000)
-            .map(|run| (run % 7, 1 + u64::from(run % 13)))
-            .collect();
+        let runs: Vec<(u32, u64)> =
+            (0..1000).map(|run| (run % 7, 1 + u64::from(run % 13))).collect();
         for workers in [1, 2, 3, 64] {
             let (mut begun, end) = worked(workers, &runs);
             begun.sort_unstable();

@@ -116,19 +116,13 @@ impl Experiment {
     /// Returns the run of the kernel before the change.
     pub fn before(&self) -> Job {
         let policy = self.headline.before();
-        Job {
-            policy,
-            ..self.job("baseline")
-        }
+        Job { policy, ..self.job("baseline") }
     }
 
     /// Returns the run of the same kernel with the mechanism.
     pub fn after(&self) -> Job {
         let policy = self.headline.after();
-        Job {
-            policy,
-            ..self.job("baseline")
-        }
+        Job { policy, ..self.job("baseline") }
     }
 
     /// Returns the run with all mechanisms on.
@@ -147,11 +141,7 @@ impl Experiment {
     /// them.
     pub fn compared(&self, policy: &str) -> Job {
         let job = self.job(policy);
-        if self.headline.experiment == "readers" {
-            self.varied(job, None)
-        } else {
-            job
-        }
+        if self.headline.experiment == "readers" { self.varied(job, None) } else { job }
     }
 
     /// Returns the same run with one parameter scaled.
@@ -192,11 +182,7 @@ impl Experiment {
     pub fn figure(&self, results: &Results, job: &Job) -> Result<f64, String> {
         let outcome = results.get(job)?;
         let figure = self.headline.read(outcome, &job.workload);
-        if figure.is_finite() {
-            Ok(figure)
-        } else {
-            Err("the run measured nothing".into())
-        }
+        if figure.is_finite() { Ok(figure) } else { Err("the run measured nothing".into()) }
     }
 
     /// Returns the change from one job to another, in percent.
@@ -215,17 +201,12 @@ impl Experiment {
             .filter_map(|job| results.get(job).ok())
             .map(|outcome| outcome.violations)
             .sum();
-        let failed = [&before, &after, &all_on]
-            .into_iter()
-            .find_map(|figure| figure.clone().err());
+        let failed = [&before, &after, &all_on].into_iter().find_map(|figure| figure.clone().err());
         let (before, after) = (before.ok(), after.ok());
-        let change_predicted = before
-            .zip(after)
-            .map(|(before, after)| after / before - 1.0);
+        let change_predicted = before.zip(after).map(|(before, after)| after / before - 1.0);
         let change_published = headline.published_change();
-        let verdict = before
-            .zip(after)
-            .is_some_and(|(before, after)| headline.verdict(before, after));
+        let verdict =
+            before.zip(after).is_some_and(|(before, after)| headline.verdict(before, after));
         let (verdict, reason) = match (&failed, verdict) {
             (Some(failed), _) => (Verdict::Failed, Some(failed.clone())),
             (None, true) => (Verdict::Hit, None),
@@ -297,9 +278,7 @@ pub fn rows(plans: &[Experiment], results: &Results) -> Vec<Row> {
 
 /// Returns the number of rows whose change is predicted within the tolerance.
 pub fn hits(rows: &[&Row]) -> usize {
-    rows.iter()
-        .filter(|row| row.verdict == Verdict::Hit)
-        .count()
+    rows.iter().filter(|row| row.verdict == Verdict::Hit).count()
 }
 
 /// Returns the skill of the predictions.
@@ -310,7 +289,5 @@ pub fn skill(rows: &[Row]) -> Skill {
 
 /// Returns the policies of the report's table in which each mechanism is on alone.
 pub fn single_policies() -> impl Iterator<Item = (Mechanism, &'static str)> {
-    Mechanism::ALL
-        .into_iter()
-        .map(|mechanism| (mechanism, mechanism.name()))
+    Mechanism::ALL.into_iter().map(|mechanism| (mechanism, mechanism.name()))
 }

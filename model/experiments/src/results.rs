@@ -93,11 +93,7 @@ impl<W: Header> Results<W> {
     /// # Errors
     /// If the header can't be serialized.
     pub fn new(head: W) -> serde_json::Result<Self> {
-        Ok(Results {
-            first: serde_json::to_string(&head)?,
-            head,
-            lines: BTreeMap::new(),
-        })
+        Ok(Results { first: serde_json::to_string(&head)?, head, lines: BTreeMap::new() })
     }
 
     /// Reads results line by line, and ignores a last line that was cut off.
@@ -206,9 +202,7 @@ impl<W: Header> Results<W> {
     /// Returns every result, in the order of places.
     pub fn rows(&self) -> impl Iterator<Item = W::Row> {
         // Each line was parsed or serialized here before.
-        self.lines
-            .values()
-            .filter_map(|line| serde_json::from_str(line).ok())
+        self.lines.values().filter_map(|line| serde_json::from_str(line).ok())
     }
 }
 
@@ -251,15 +245,9 @@ mod tests {
         let read = Results::<Head>::read(text.as_bytes()).unwrap().unwrap();
         assert_eq!((read.known(), read.missing(), read.text()), (2, 1, text));
         let cut = all.text();
-        let cut = Results::<Head>::read(&cut.as_bytes()[..cut.len() - 2])
-            .unwrap()
-            .unwrap();
+        let cut = Results::<Head>::read(&cut.as_bytes()[..cut.len() - 2]).unwrap().unwrap();
         assert!(cut.has(0) && !cut.has(2));
-        assert!(
-            Results::<Head>::read(&b"{\"workload\""[..])
-                .unwrap()
-                .is_none()
-        );
+        assert!(Results::<Head>::read(&b"{\"workload\""[..]).unwrap().is_none());
     }
 
     #[test]
@@ -277,10 +265,7 @@ mod tests {
         assert!(at == 3 && why.contains("differ"), "{why}");
         let endless = io::BufReader::new(first.as_bytes().chain(io::repeat(0)));
         let endless = Results::<Head>::read(endless).unwrap_err();
-        assert!(
-            endless.line == 2 && endless.to_string().contains("64 megabytes"),
-            "{endless}"
-        );
+        assert!(endless.line == 2 && endless.to_string().contains("64 megabytes"), "{endless}");
     }
 
     #[test]

@@ -111,11 +111,7 @@ impl Report {
                 .iter()
                 .map(|(counter, count)| (counter.label(), count))
                 .collect(),
-            machine_counts: outcome
-                .machine
-                .rows()
-                .map(|(name, _, count)| (name, count))
-                .collect(),
+            machine_counts: outcome.machine.rows().map(|(name, _, count)| (name, count)).collect(),
             lines: LineProfile::of(workload.operation(), outcome),
             violations: outcome.violations,
             expected_violations: outcome.expected_violations,
@@ -147,10 +143,7 @@ pub fn outcomes(
         .collect();
     let ended = AtomicUsize::new(0);
     let look = || {
-        ProgressLine::of_runs(
-            jobs.iter().map(|(job, far)| (job.cpus, far)),
-            ended.load(Relaxed),
-        )
+        ProgressLine::of_runs(jobs.iter().map(|(job, far)| (job.cpus, far)), ended.load(Relaxed))
     };
     let what = format!("running {}", job.workload.name());
     progress::show(&what, look, || {
@@ -172,9 +165,7 @@ pub fn outcomes(
 /// Returns the figure of each seed, or `NAN` for a seed that failed.
 pub fn values(outcomes: &[Result<Outcome, TrialError>]) -> Vec<f64> {
     let value = |outcome: &Outcome| outcome.measure.value;
-    let all = outcomes
-        .iter()
-        .map(|outcome| outcome.as_ref().map_or(f64::NAN, value));
+    let all = outcomes.iter().map(|outcome| outcome.as_ref().map_or(f64::NAN, value));
     all.collect()
 }
 

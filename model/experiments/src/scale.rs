@@ -178,10 +178,7 @@ impl Sweep {
         };
         let counts: Vec<usize> = self.cpus.iter().copied().filter(&mut runs).collect();
         if counts.is_empty() {
-            return Err(ScaleError::NoCpus {
-                workload: self.workload.name(),
-                why: refused,
-            });
+            return Err(ScaleError::NoCpus { workload: self.workload.name(), why: refused });
         }
         Ok(counts)
     }
@@ -196,15 +193,10 @@ impl Sweep {
     fn flush_bound(&self, results: &mut Results) -> Result<FlushBound, ScaleError> {
         let alone = self.job(self.policies[0], 1);
         results.run("running", [alone.clone()]);
-        let outcome = results
-            .get(&alone)
-            .map_err(|why| ScaleError::NotAlone(why.to_owned()))?;
+        let outcome = results.get(&alone).map_err(|why| ScaleError::NotAlone(why.to_owned()))?;
         let metric = outcome.measure.metric;
         if !metric.starts_with("ns ") {
-            return Err(ScaleError::NoTime {
-                workload: self.workload.name(),
-                metric,
-            });
+            return Err(ScaleError::NoTime { workload: self.workload.name(), metric });
         }
         Ok(FlushBound::new(&self.machine, outcome.measure.value))
     }
@@ -235,9 +227,8 @@ impl Sweep {
                 });
             }
         }
-        let jobs = counts
-            .iter()
-            .flat_map(|&cpus| self.policies.iter().map(move |&policy| (policy, cpus)));
+        let jobs =
+            counts.iter().flat_map(|&cpus| self.policies.iter().map(move |&policy| (policy, cpus)));
         results.run("running", jobs.map(|(policy, cpus)| self.job(policy, cpus)));
         let points = counts
             .iter()
@@ -254,15 +245,8 @@ impl Sweep {
                     .collect(),
             })
             .collect();
-        let metric = results
-            .outcomes()
-            .next()
-            .map_or("", |outcome| outcome.measure.metric);
-        Ok(ScaleResults {
-            metric,
-            points,
-            results,
-        })
+        let metric = results.outcomes().next().map_or("", |outcome| outcome.measure.metric);
+        Ok(ScaleResults { metric, points, results })
     }
 }
 
@@ -333,11 +317,7 @@ mod tests {
         let step = |cpus| bound.nanoseconds(2 * cpus) - bound.nanoseconds(cpus);
         assert_eq!(bound.nanoseconds(1), 1000.0);
         for (cpus, transfer) in [(4, 33.5), (8, 33.5), (96, 113.0), (384, 113.0)] {
-            assert!(
-                (step(cpus) - transfer).abs() < 1e-6,
-                "{cpus}: {}",
-                step(cpus)
-            );
+            assert!((step(cpus) - transfer).abs() < 1e-6, "{cpus}: {}", step(cpus));
         }
     }
 }

@@ -135,9 +135,7 @@ impl Grid {
     pub fn cells(&self) -> Result<Vec<Cell>, String> {
         let settings = each(self.workload, &self.axes, |workload, pair| {
             let mut workload = *workload;
-            workload
-                .set(pair)
-                .map_err(|wrong| format!("--param {pair}: {wrong}"))?;
+            workload.set(pair).map_err(|wrong| format!("--param {pair}: {wrong}"))?;
             Ok(workload)
         })?;
         let mut machines = Vec::new();
@@ -270,13 +268,11 @@ impl Record {
                 record.violations = outcome.violations;
                 record.latencies = CallLatency::all(&outcome);
                 let engine = outcome.engine.iter().filter(|&(_, count)| count != 0);
-                record.engine = engine
-                    .map(|(counter, count)| (counter.label().to_owned(), count))
-                    .collect();
+                record.engine =
+                    engine.map(|(counter, count)| (counter.label().to_owned(), count)).collect();
                 let machine = outcome.machine.rows().filter(|&(.., count)| count != 0);
-                record.machine_counts = machine
-                    .map(|(name, _, count)| (name.to_owned(), count))
-                    .collect();
+                record.machine_counts =
+                    machine.map(|(name, _, count)| (name.to_owned(), count)).collect();
             }
         }
         record
@@ -349,19 +345,10 @@ mod tests {
             assert!(cell.job.is_ok());
         }
         assert_eq!((cells[0].seed, cells[1].seed), (1, 2));
-        assert_eq!(
-            (&cells[1].values["pages"][..], &cells[2].values["pages"][..]),
-            ("1", "4")
-        );
-        let wrong = Grid {
-            axes: vec![("page".into(), vec!["1".into()])],
-            ..grid()
-        };
+        assert_eq!((&cells[1].values["pages"][..], &cells[2].values["pages"][..]), ("1", "4"));
+        let wrong = Grid { axes: vec![("page".into(), vec!["1".into()])], ..grid() };
         assert!(wrong.cells().unwrap_err().contains("no parameter `page`"));
-        let wrong = Grid {
-            figures: vec![("interrupt.sent".into(), vec!["1us".into()])],
-            ..grid()
-        };
+        let wrong = Grid { figures: vec![("interrupt.sent".into(), vec!["1us".into()])], ..grid() };
         assert!(wrong.cells().unwrap_err().contains("interrupt.send"));
     }
 
@@ -393,10 +380,7 @@ mod tests {
         let cells = &cells[..cells.len() / 3 * 3];
         let together = std::sync::Barrier::new(3);
         let ended = AtomicUsize::new(0);
-        let threads = rayon::ThreadPoolBuilder::new()
-            .num_threads(3)
-            .build()
-            .unwrap();
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         threads.install(|| {
             run(cells, &AtomicBool::new(false), |_, _| {
                 together.wait();
@@ -418,10 +402,7 @@ mod tests {
         let cells = slower.cells().unwrap();
         assert_eq!(cells.len(), 2 * 2);
         let at = |index: usize| cells[index].values["interrupt.send"].as_str();
-        assert_eq!(
-            [at(0), at(1), at(2), at(3)],
-            ["500ns", "500ns", "5us", "5us"]
-        );
+        assert_eq!([at(0), at(1), at(2), at(3)], ["500ns", "500ns", "5us", "5us"]);
         let took = Mutex::new([f64::NAN; 4]);
         run(&cells, &AtomicBool::new(false), |cell, outcome| {
             took.lock().unwrap()[cell.index] = outcome.unwrap().measure.value;

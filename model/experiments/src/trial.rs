@@ -147,9 +147,7 @@ impl TrialError {
 impl Trial<'_> {
     fn check(&self) -> Result<(), TrialError> {
         let workload = self.workload.name();
-        self.workload
-            .check(self.cpus)
-            .map_err(|why| TrialError::Unfit { workload, why })?;
+        self.workload.check(self.cpus).map_err(|why| TrialError::Unfit { workload, why })?;
         let has = self.machine.choice(Parameter::Broadcast) == "yes";
         let needs = |cpus: usize| cpus > self.machine.count(Parameter::BroadcastAbove);
         if self.machine.policy() != DEFAULT_POLICY && needs(self.cpus) && !has {
@@ -176,10 +174,8 @@ impl Trial<'_> {
     }
 
     fn clear(&self) -> ClearPolicy {
-        let strategy = match (
-            self.machine.choice(Parameter::ZeroLoop),
-            self.machine.architecture(),
-        ) {
+        let strategy = match (self.machine.choice(Parameter::ZeroLoop), self.machine.architecture())
+        {
             ("stores", _) => Strategy::Stores,
             ("clzero", _) => Strategy::Clzero,
             ("nontemporal", Architecture::X86_64) => Strategy::NonTemporal64,
@@ -257,19 +253,13 @@ impl Trial<'_> {
         };
         let outcome = run.execute(&|user| program.body(user))?;
         if let Some((cpu, failure)) = program.failure.take() {
-            return Err(TrialError::Failed {
-                workload: self.workload.path(),
-                cpu,
-                failure,
-            });
+            return Err(TrialError::Failed { workload: self.workload.path(), cpu, failure });
         }
         let run = outcome.run;
         Ok(Outcome {
             measure: self.workload.measure(&program.words.get(), self.cpus),
             engine: outcome.engine_window,
-            machine: run
-                .window
-                .map_or_else(|| run.counts(), |(_, counts)| counts),
+            machine: run.window.map_or_else(|| run.counts(), |(_, counts)| counts),
             window_nanoseconds: run.window.map_or(0.0, |(time, _)| time as f64 / 1e3),
             elapsed_nanoseconds: run.elapsed as f64 / 1e3,
             accesses_per_second: run.accesses_per_second(),
@@ -304,8 +294,7 @@ impl Program {
             }
         }
         if user.cpu() == 0 {
-            self.words
-                .set(std::array::from_fn(|index| user.shared(index)));
+            self.words.set(std::array::from_fn(|index| user.shared(index)));
         }
     }
 }
@@ -427,24 +416,11 @@ program = [ {{ bystand = "1us" }} ]
         let policy = quell_conformance::parse_policy("S0+S2+S4,asynchronous=no,inline=no").unwrap();
         let mut workload = Workload::from_name("readers").unwrap();
         // Readers that are always short of memory.
-        for pair in [
-            "threads=2",
-            "size=2M",
-            "fast=2M",
-            "slow=2M",
-            "ahead=32",
-            "reclaimers=2",
-        ] {
+        for pair in ["threads=2", "size=2M", "fast=2M", "slow=2M", "ahead=32", "reclaimers=2"] {
             workload.set(pair).unwrap();
         }
-        let trial = Trial {
-            machine: &machine,
-            workload,
-            policy,
-            cpus: workload.cpus(),
-            seed: 1,
-            trace: 0,
-        };
+        let trial =
+            Trial { machine: &machine, workload, policy, cpus: workload.cpus(), seed: 1, trace: 0 };
         // Each run finds the allocator in another state, because the earlier runs left holes.
         let figures = [0, 1000, 2000, 3000].map(|held| {
             let _held: Vec<_> = (0..held).map(|size| vec![0u8; size % 97 + 1]).collect();

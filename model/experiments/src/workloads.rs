@@ -54,10 +54,8 @@ pub fn find(text: &str) -> Result<Workload, FindError> {
     if !is_path(text) {
         return Err(FindError::Unknown { name: text.into() });
     }
-    let content = machines::read(Path::new(text)).map_err(|error| FindError::Unreadable {
-        path: text.into(),
-        error,
-    })?;
+    let content = machines::read(Path::new(text))
+        .map_err(|error| FindError::Unreadable { path: text.into(), error })?;
     Workload::parse(text, &content).map_err(FindError::Wrong)
 }
 

@@ -12,15 +12,7 @@ use quell_workloads::Workload;
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
 /// Workload, parameters, machine, policy, CPUs, seed; calls, faults, interrupts taken, the engine's counters.
-type Row = (
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    usize,
-    u64,
-    [u64; 4],
-);
+type Row = (&'static str, &'static str, &'static str, &'static str, usize, u64, [u64; 4]);
 
 #[rustfmt::skip]
 const COUNTED: &[Row] = &[

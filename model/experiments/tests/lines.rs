@@ -21,10 +21,7 @@ fn run(workload: &str, parameter: &str, cpus: usize, lines: bool) -> (Workload, 
     let machine = built_in("haswell-server").unwrap().with_kernel(&linux);
     let mut workload = Workload::from_name(workload).unwrap();
     workload.set(parameter).unwrap();
-    let job = Job {
-        lines,
-        ..Job::new(Arc::new(machine), workload, Policy::ALL, cpus)
-    };
+    let job = Job { lines, ..Job::new(Arc::new(machine), workload, Policy::ALL, cpus) };
     let mut outcomes = outcomes(&job, 1, &AtomicBool::new(false), || ()).unwrap();
     (workload, outcomes.remove(0).unwrap())
 }
@@ -54,10 +51,7 @@ fn a_profile_adds_up_to_the_machines_own_count_and_changes_nothing() {
             let mut movers = profile.groups.iter().flat_map(|group| &group.movers);
             movers.any(|mover| mover.name.starts_with(name))
         };
-        assert_eq!(
-            names("lock of the lists of pages of node 0"),
-            workload == "crowd"
-        );
+        assert_eq!(names("lock of the lists of pages of node 0"), workload == "crowd");
         assert!(names("walker of page tables"), "{workload}");
     }
 }

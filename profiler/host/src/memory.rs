@@ -50,11 +50,7 @@ impl Mapping {
 
     /// Maps the first `len` bytes of `file`, shared; writable if `writable` is set.
     pub fn file(file: &File, len: usize, writable: bool) -> io::Result<Self> {
-        let rights = if writable {
-            READ_WRITE
-        } else {
-            ProtFlags::READ
-        };
+        let rights = if writable { READ_WRITE } else { ProtFlags::READ };
         // SAFETY: as in `map_anonymous`.
         let base =
             unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, file, 0)? };
@@ -116,8 +112,7 @@ impl Mapping {
     /// Writes a word in each `step` bytes, so that a page is present and dirty.
     pub fn touch(&self, step: usize, value: u64) {
         for offset in (0..self.len).step_by(step) {
-            self.word(offset)
-                .store(value ^ offset as u64, Ordering::Relaxed);
+            self.word(offset).store(value ^ offset as u64, Ordering::Relaxed);
         }
     }
 
@@ -133,10 +128,7 @@ impl Mapping {
         assert!(offset + len <= self.len);
         // SAFETY: in bounds.
         let base = unsafe { self.base.as_ptr().add(offset) };
-        libc::iovec {
-            iov_base: base.cast(),
-            iov_len: len,
-        }
+        libc::iovec { iov_base: base.cast(), iov_len: len }
     }
 
     /// Calls `madvise` once for a part of the mapping.
@@ -199,9 +191,7 @@ impl Mapping {
         let Ok(maps) = MemoryMaps::from_file("/proc/self/smaps") else {
             return 0;
         };
-        let inside = maps
-            .iter()
-            .filter(|map| map.address.0 < to && from < map.address.1);
+        let inside = maps.iter().filter(|map| map.address.0 < to && from < map.address.1);
         let huge = inside.filter_map(|map| map.extension.map.get("AnonHugePages"));
         huge.sum::<u64>().min(len as u64)
     }

@@ -216,14 +216,11 @@ const OPERATIONS: &[Operation] = &[
         what: "one of 512 ranges of a page that are discarded together",
         host: || {
             let map = written()?;
-            let ranges: Vec<_> = (0..PAGES)
-                .map(|page| map.range(page * page_size(), page_size()))
-                .collect();
+            let ranges: Vec<_> =
+                (0..PAGES).map(|page| map.range(page * page_size(), page_size())).collect();
             let process = OwnProcess::open()?;
             let mut calls = ranges.chunks(TABLE);
-            time(PAGES, || {
-                calls.try_for_each(|some| process.advise(some, Advice::LinuxDontNeed))
-            })
+            time(PAGES, || calls.try_for_each(|some| process.advise(some, Advice::LinuxDontNeed)))
         },
         // A different largest page size keeps the areas separate.
         model: [
@@ -239,9 +236,7 @@ const OPERATIONS: &[Operation] = &[
         what: "a page discarded alone",
         host: || {
             let map = written()?;
-            time(PAGES, || {
-                each_page(|at| map.advise(at, page_size(), Advice::LinuxDontNeed))
-            })
+            time(PAGES, || each_page(|at| map.advise(at, page_size(), Advice::LinuxDontNeed)))
         },
         model: [
             WRITTEN,
@@ -260,10 +255,7 @@ const OPERATIONS: &[Operation] = &[
             drop(all);
             Ok(took)
         },
-        model: [
-            "",
-            "{ repeat = 64, do = [ { map = \"area\", bytes = \"4K\" } ] }",
-        ],
+        model: ["", "{ repeat = 64, do = [ { map = \"area\", bytes = \"4K\" } ] }"],
         count: REGIONS,
     },
     Operation {
@@ -304,13 +296,10 @@ const OPERATIONS: &[Operation] = &[
         what: "unmapping a written page",
         host: || {
             let all = regions()?;
-            all.iter()
-                .step_by(2)
-                .for_each(|map| map.touch(page_size(), 1));
+            all.iter().step_by(2).for_each(|map| map.touch(page_size(), 1));
             let kept: Vec<_> = all.into_iter().enumerate().collect();
-            let (written, others): (Vec<_>, Vec<_>) = kept
-                .into_iter()
-                .partition(|(index, _)| index.is_multiple_of(2));
+            let (written, others): (Vec<_>, Vec<_>) =
+                kept.into_iter().partition(|(index, _)| index.is_multiple_of(2));
             let took = time(REGIONS / 2, || {
                 drop(written);
                 Ok(())
@@ -449,11 +438,7 @@ impl Operation {
              {{ done = \"now - start\" }}, {{ end = true }} ]\n",
             self.what,
             self.count,
-            if before.is_empty() || before.ends_with(", ") {
-                ""
-            } else {
-                ","
-            },
+            if before.is_empty() || before.ends_with(", ") { "" } else { "," },
         );
         let workload = Workload::parse("path.toml", &text).with_context(|| self.what)?;
         let trial = Trial {
@@ -480,10 +465,8 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
         machine = machine.with_text("/proc/cpuinfo", &[format!("cpu.frequency={mhz}MHz")])?;
     }
     // The kernel reads pages without content from no device.
-    machine = machine.with_text(
-        "holes",
-        &["kernel.device_read=0ns", "kernel.device_rate=1000GB/s"],
-    )?;
+    machine =
+        machine.with_text("holes", &["kernel.device_read=0ns", "kernel.device_rate=1000GB/s"])?;
     let gigahertz = machine.amount(P::Frequency);
     let release = release();
     let numbers = release.split(['-', '+']).next().unwrap_or_default();
@@ -492,9 +475,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
         "# Written by `quell measure paths`.\nname = \"linux-{}\"\ntitle = \"Linux {release}, as measured on {}\"\n\
          based_on = \"quell-vm\"\n\n[kernel]\n",
         number.join("."),
-        Processor::of_this_host()
-            .model
-            .unwrap_or_else(|| "this host".into()),
+        Processor::of_this_host().model.unwrap_or_else(|| "this host".into()),
     );
     let mut costs = Vec::new();
     std::thread::scope(|scope| {
@@ -528,17 +509,11 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
             Ok(())
         });
         // The panic tells the command whether the system refused a thread.
-        work.join()
-            .unwrap_or_else(|panicked| resume_unwind(panicked))
+        work.join().unwrap_or_else(|panicked| resume_unwind(panicked))
     })?;
     let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
     KernelFile::parse_on("the measured kernel", &text, base)?;
-    Ok(Profile {
-        release,
-        machine: machine.name().into(),
-        costs,
-        text,
-    })
+    Ok(Profile { release, machine: machine.name().into(), costs, text })
 }
 
 #[cfg(test)]
@@ -551,20 +526,12 @@ mod tests {
         let machine = nearest_built_in().unwrap();
         let machine = machine.with_kernel(&kernels::find("quell-vm").unwrap());
         for operation in OPERATIONS {
-            assert!(
-                (operation.host)().unwrap() > Duration::ZERO,
-                "{}",
-                operation.what
-            );
+            assert!((operation.host)().unwrap() > Duration::ZERO, "{}", operation.what);
             let without = machine.with(operation.cost, 0.0).unwrap();
             let with = machine.with(operation.cost, 1e6).unwrap();
             let [without, with] = [without, with].map(|one| operation.modelled(&one).unwrap());
             let more = with - without;
-            assert!(
-                (900.0..1150.0).contains(&more),
-                "{}: {more} ns",
-                operation.what
-            );
+            assert!((900.0..1150.0).contains(&more), "{}: {more} ns", operation.what);
         }
     }
 }

@@ -31,10 +31,7 @@ pub fn own_thread_cpu_time() -> Duration {
 
 /// Reads the clock with this number. We use libc, because rustix has no clocks of other threads and processes.
 fn clock(id: libc::clockid_t) -> io::Result<Duration> {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec.
     check(unsafe { libc::clock_gettime(id, &raw mut time) }.into())?;
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))

@@ -23,18 +23,10 @@ fn give_back(page: *mut u8) {
 }
 
 fn main() {
-    let calls: usize = std::env::args()
-        .nth(1)
-        .and_then(|word| word.parse().ok())
-        .unwrap_or(1000);
+    let calls: usize = std::env::args().nth(1).and_then(|word| word.parse().ok()).unwrap_or(1000);
     // SAFETY: a new mapping, wherever the kernel puts it.
     let memory = unsafe {
-        mmap_anonymous(
-            null_mut(),
-            2 * PAGE,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-        )
+        mmap_anonymous(null_mut(), 2 * PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     };
     let memory = memory.expect("two pages are to be had").cast::<u8>();
     let over = AtomicBool::new(false);

@@ -41,15 +41,9 @@ pub fn answer<'r>(
 ) -> Vec<String> {
     // Programs that only shared the machine have a line of their own.
     let is_about = |program: &str| only.is_some() || from.is_about(program);
-    let (programs, others): (Vec<_>, Vec<_>) = report
-        .programs
-        .iter()
-        .partition(|program| is_about(&program.name));
-    let sites: Vec<&SiteRow> = report
-        .sites
-        .iter()
-        .filter(|site| is_about(&site.program))
-        .collect();
+    let (programs, others): (Vec<_>, Vec<_>) =
+        report.programs.iter().partition(|program| is_about(&program.name));
+    let sites: Vec<&SiteRow> = report.sites.iter().filter(|site| is_about(&site.program)).collect();
     let ran = |program: &str| only.map_or_else(|| is_about(program), |only| program == only);
     let ran = from.ran.iter().filter(|of| ran(&of.comm));
     let judged = JudgedPrograms::new(programs, ran.map(|ran| ran.ns() as f64).sum());
@@ -71,10 +65,7 @@ pub fn answer<'r>(
         others,
         sites,
     };
-    let advice = report
-        .advice
-        .iter()
-        .find(|advice| is_about(&advice.program));
+    let advice = report.advice.iter().find(|advice| is_about(&advice.program));
     let verdict = answer.verdict();
     let tried = match advice {
         Some(advice) if advice.is_redesign() => redesign(advice),
@@ -88,11 +79,7 @@ pub fn answer<'r>(
     lines.extend(answer.most_come_from());
     let (flushes, each) = (answer.flushes(), answer.each_takes());
     let paid = answer.pays_most(verdict.shares);
-    let aside = [
-        answer.besides(),
-        answer.no_shootdowns(),
-        answer.sent_by_others(),
-    ];
+    let aside = [answer.besides(), answer.no_shootdowns(), answer.sent_by_others()];
     let room = LINES - lines.len() - each.iter().chain(aside.iter().flatten()).count();
     // If room is short, we first drop lines that repeat the tables.
     let flushes = flushes.filter(|_| room > usize::from(paid.is_some()));
@@ -218,12 +205,7 @@ impl Answer<'_> {
             full => format!(", {}", counted(full, "full flush")),
         };
         let (flushes, pages) = (counted(site.requests, "flush"), counted(site.pages, "page"));
-        Some(
-            Line::new("")
-                .remark("with ")
-                .text(format!("{flushes}, {pages}"))
-                .text(everything),
-        )
+        Some(Line::new("").remark("with ").text(format!("{flushes}, {pages}")).text(everything))
     }
 
     fn each_takes(&self) -> Option<Line> {
@@ -244,10 +226,7 @@ impl Answer<'_> {
                 .remark("its ")
                 .text(format!("initiator {}, ", each(site.initiator, site.remote)))
                 .remark("each ")
-                .text(format!(
-                    "target {}{few}",
-                    each(site.stolen, site.interrupts)
-                )),
+                .text(format!("target {}{few}", each(site.stolen, site.interrupts))),
         )
     }
 
@@ -262,10 +241,7 @@ impl Answer<'_> {
         let line = line.remark(pays);
         let share = format!(": {}", percents(share));
         let (waited, stolen) = (span(program.waited), span(program.stolen));
-        let (waited, stolen) = (
-            format!(": waits {waited}"),
-            format!(", interrupted {stolen}"),
-        );
+        let (waited, stolen) = (format!(": waits {waited}"), format!(", interrupted {stolen}"));
         let line = match said {
             true => line.remark(share).text(waited).text(stolen),
             false => line.text(share).remark(waited).remark(stolen),
@@ -343,10 +319,7 @@ impl Answer<'_> {
             (Some(_), _) if advice.interrupts == 0 => {
                 line.text(", in page faults").remark(" and calls")
             }
-            (Some(_), true) => line
-                .text(", mostly in the calls")
-                .remark(" themselves")
-                .then(seen),
+            (Some(_), true) => line.text(", mostly in the calls").remark(" themselves").then(seen),
             (Some(_), false) => {
                 let whole = line.clone().text("; ").then(counts).then(seen.clone());
                 whole.or(line.then(seen))

@@ -48,18 +48,10 @@ pub enum Event<'a> {
     /// `tlb:tlb_flush`. `pages` is `None` if everything is flushed.
     Flush { reason: u64, pages: Option<u64> },
     /// `csd:csd_queue_cpu`: work was queued for another CPU.
-    Queue {
-        target: u32,
-        function: &'a str,
-        work: u64,
-    },
+    Queue { target: u32, function: &'a str, work: u64 },
     /// The kernel's sum of a process's flushes. `call` is the system call that they were in, or empty. `thread` made
     /// some of them; 0 if that isn't known.
-    Summed {
-        call: &'a str,
-        flushes: Flushes,
-        thread: u32,
-    },
+    Summed { call: &'a str, flushes: Flushes, thread: u32 },
     /// The kernel's sum of flush interrupts that a process took, and their work.
     SummedTaken { interrupts: u64, work_ns: u64 },
     /// The kernel's count of other queued work.
@@ -130,17 +122,10 @@ pub fn of(sample: &Sample) -> Event<'_> {
     match &*sample.event {
         "tlb:tlb_flush" => {
             let pages = bits("pages");
-            Event::Flush {
-                reason: bits("reason"),
-                pages: (pages < 1 << 52).then_some(pages),
-            }
+            Event::Flush { reason: bits("reason"), pages: (pages < 1 << 52).then_some(pages) }
         }
         "csd:csd_queue_cpu" => match cpu("cpu") {
-            Some(target) => Event::Queue {
-                target,
-                function: text("func"),
-                work: bits("csd"),
-            },
+            Some(target) => Event::Queue { target, function: text("func"), work: bits("csd") },
             None => Event::Other,
         },
         "sums:flushes" => Event::Summed {
@@ -148,22 +133,12 @@ pub fn of(sample: &Sample) -> Event<'_> {
             flushes: Flushes::from_counts(|(name, _)| bits(name)),
             thread: bits("thread") as u32,
         },
-        "sums:taken" => Event::SummedTaken {
-            interrupts: bits("interrupts"),
-            work_ns: bits("work_ns"),
-        },
-        "sums:queued" => Event::SummedWork {
-            function: text("func"),
-            count: bits("count"),
-        },
-        "csd:csd_function_entry" => Event::Begin {
-            function: text("func"),
-            work: bits("csd"),
-        },
-        "csd:csd_function_exit" => Event::End {
-            function: text("func"),
-            work: bits("csd"),
-        },
+        "sums:taken" => {
+            Event::SummedTaken { interrupts: bits("interrupts"), work_ns: bits("work_ns") }
+        }
+        "sums:queued" => Event::SummedWork { function: text("func"), count: bits("count") },
+        "csd:csd_function_entry" => Event::Begin { function: text("func"), work: bits("csd") },
+        "csd:csd_function_exit" => Event::End { function: text("func"), work: bits("csd") },
         "irq_vectors:call_function_entry" | "irq_vectors:call_function_single_entry" => {
             Event::Interrupt { begin: true }
         }
@@ -172,9 +147,7 @@ pub fn of(sample: &Sample) -> Event<'_> {
         }
         "mmap_lock:mmap_lock_start_locking" => Event::Lock { got: false },
         "mmap_lock:mmap_lock_acquire_returned" => Event::Lock { got: true },
-        "exceptions:page_fault_user" => Event::Fault {
-            address: bits("address"),
-        },
+        "exceptions:page_fault_user" => Event::Fault { address: bits("address") },
         "minor-faults" | "major-faults" => Event::Faulted,
         "sched:sched_switch" => Event::Switch,
         name => match name.strip_prefix("syscalls:sys_") {
@@ -246,9 +219,7 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
         };
     };
     let first = |names: &[&str]| {
-        let found = names
-            .iter()
-            .find_map(|name| sample.field(name).and_then(Value::bits));
+        let found = names.iter().find_map(|name| sample.field(name).and_then(Value::bits));
         found.unwrap_or(0)
     };
     Event::Enter {
@@ -288,13 +259,7 @@ mod tests {
         ] {
             assert!(flushes(yes), "{yes}");
         }
-        for no in [
-            "ipi_mb",
-            "rcu_exp_handler",
-            "remote_function",
-            "sched_ttwu_pending",
-            "",
-        ] {
+        for no in ["ipi_mb", "rcu_exp_handler", "remote_function", "sched_ttwu_pending", ""] {
             assert!(!flushes(no), "{no}");
         }
     }

@@ -14,10 +14,7 @@ const COUNTED: &str = "tlb:tlb_flush";
 /// `/proc/interrupts` counts the same work. Arm flushes without interrupts and has no such function, so there the first
 /// filter selects everything.
 const SHOOTDOWN: (&str, &str) = if cfg!(target_arch = "x86_64") {
-    (
-        "func.function == flush_tlb_func",
-        "func.function != flush_tlb_func",
-    )
+    ("func.function == flush_tlb_func", "func.function != flush_tlb_func")
 } else {
     ("cpu >= 0", "cpu < 0")
 };
@@ -35,10 +32,7 @@ pub fn recorded() -> Vec<EventRequest> {
         filter: None,
     };
     let with = |event, stack, filter: &str, or_all| EventRequest {
-        filter: Some(Filter {
-            text: filter.to_owned(),
-            or_all,
-        }),
+        filter: Some(Filter { text: filter.to_owned(), or_all }),
         ..one(event, true, stack)
     };
     // Some kernels can't compare functions in a filter. Then we record all work in windows, and distinguish flushes
@@ -49,20 +43,13 @@ pub fn recorded() -> Vec<EventRequest> {
         with("tlb:tlb_flush", Stack::Unwound, "reason > 1", or_all),
         with("tlb:tlb_flush", Stack::Absent, "reason <= 1", or_none),
         // Each shootdown interrupt is counted, whether a window is open or not.
-        EventRequest {
-            counted: CountMode::Yes,
-            ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_all)
-        },
+        EventRequest { counted: CountMode::Yes, ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_all) },
         with(QUEUED, Stack::Whole, SHOOTDOWN.1, or_none),
         one("csd:csd_function_entry", true, Stack::Absent),
         one("csd:csd_function_exit", true, Stack::Absent),
         one("irq_vectors:call_function_entry", true, Stack::Absent),
         one("irq_vectors:call_function_exit", true, Stack::Absent),
-        one(
-            "irq_vectors:call_function_single_entry",
-            true,
-            Stack::Absent,
-        ),
+        one("irq_vectors:call_function_single_entry", true, Stack::Absent),
         one("irq_vectors:call_function_single_exit", true, Stack::Absent),
         one("sched:sched_switch", true, Stack::Absent),
         one("exceptions:page_fault_user", false, Stack::Absent),
@@ -71,11 +58,7 @@ pub fn recorded() -> Vec<EventRequest> {
     ];
     for call in CALLS {
         for end in ["enter", "exit"] {
-            wanted.push(one(
-                &format!("syscalls:sys_{end}_{call}"),
-                false,
-                Stack::Absent,
-            ));
+            wanted.push(one(&format!("syscalls:sys_{end}_{call}"), false, Stack::Absent));
         }
     }
     wanted

@@ -16,28 +16,19 @@ pub struct Range {
 impl Range {
     /// Multiplies a span by a factor.
     pub(crate) fn of(span: Span, scale: f64) -> Self {
-        Range {
-            least: span.least as f64 * scale,
-            most: span.most as f64 * scale,
-        }
+        Range { least: span.least as f64 * scale, most: span.most as f64 * scale }
     }
 
     /// Adds another range to both bounds.
     #[must_use]
     pub fn plus(self, other: Range) -> Self {
-        Range {
-            least: self.least + other.least,
-            most: self.most + other.most,
-        }
+        Range { least: self.least + other.least, most: self.most + other.most }
     }
 
     /// Divides both bounds by `all`. No share exceeds 1.
     #[must_use]
     pub fn of_all(self, all: f64) -> Self {
-        Range {
-            least: (self.least / all).min(1.0),
-            most: (self.most / all).min(1.0),
-        }
+        Range { least: (self.least / all).min(1.0), most: (self.most / all).min(1.0) }
     }
 
     /// Widens the range by this relative error to both sides. An infinite error yields 0 for the lower bound.
@@ -48,10 +39,7 @@ impl Range {
                 least: self.least * (1.0 - spread).max(0.0),
                 most: self.most * (1.0 + spread),
             },
-            false => Range {
-                least: 0.0,
-                most: self.most,
-            },
+            false => Range { least: 0.0, most: self.most },
         }
     }
 
@@ -65,10 +53,7 @@ impl Range {
     /// Multiplies both bounds by a factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
-        Range {
-            least: self.least * factor,
-            most: self.most * factor,
-        }
+        Range { least: self.least * factor, most: self.most * factor }
     }
 }
 
@@ -97,11 +82,7 @@ pub fn time(ns: f64) -> String {
 /// Formats a range of times.
 pub fn times(range: Range) -> String {
     let (least, most) = (time(range.least), time(range.most));
-    if least == most {
-        most
-    } else {
-        format!("{least} to {most}")
-    }
+    if least == most { most } else { format!("{least} to {most}") }
 }
 
 /// Formats a range of times. Prints the unit only once if both bounds have the same.
@@ -184,14 +165,8 @@ const ROOTS: &[&str] = &[
 pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'a str {
     let known = || frames.clone().rev().filter(|frame| *frame != "[unknown]");
     let is_root = |frame: &str| ROOTS.iter().any(|root| frame.starts_with(root));
-    let said = known()
-        .find(|frame| !is_root(frame))
-        .or_else(|| known().next());
-    let none = if frames.clone().next().is_none() {
-        "(no stack)"
-    } else {
-        "(unknown)"
-    };
+    let said = known().find(|frame| !is_root(frame)).or_else(|| known().next());
+    let none = if frames.clone().next().is_none() { "(no stack)" } else { "(unknown)" };
     said.unwrap_or(none)
 }
 
@@ -329,25 +304,13 @@ mod tests {
         assert_eq!(count(1_234_567), "1 234 567");
         assert_eq!(count(12), "12");
         assert_eq!(time(9_940.0), "9.9 us");
-        assert_eq!(
-            times(Range {
-                least: 1e6,
-                most: 2.5e6
-            }),
-            "1.0 ms to 2.5 ms"
-        );
+        assert_eq!(times(Range { least: 1e6, most: 2.5e6 }), "1.0 ms to 2.5 ms");
         let spanned = |least, most| span(Range { least, most });
         assert_eq!(spanned(1e6, 2.5e6), "1.0 to 2.5 ms");
         assert_eq!(spanned(9e5, 2.5e6), "900 us to 2.5 ms");
         assert_eq!(spanned(0.0, 2.5e6), "0 to 2.5 ms");
         assert_eq!(spanned(2e3, 2e3), "2.0 us");
-        assert_eq!(
-            percents(Range {
-                least: 0.031,
-                most: 0.124
-            }),
-            "3.1 to 12 %"
-        );
+        assert_eq!(percents(Range { least: 0.031, most: 0.124 }), "3.1 to 12 %");
         assert_eq!(percent(0.0003), "under 0.1 %");
         let said = |least, most| percents(Range { least, most });
         assert_eq!(said(0.0001, 0.2), "up to 20 %");
@@ -358,10 +321,7 @@ mod tests {
     #[test]
     fn names_of_functions_fit_a_table() {
         assert_eq!(short("handle_request"), "handle_request");
-        assert_eq!(
-            short("runtime.(*scavengerState).run"),
-            "runtime.(*scavengerState).run"
-        );
+        assert_eq!(short("runtime.(*scavengerState).run"), "runtime.(*scavengerState).run");
         let long = "rustc_query_impl::execution::try_execute_query::<rustc_middle::query::caches::DefIdCache<[u8; 32]>, false>";
         assert_eq!(short(long), "execution::try_execute_query");
         assert_eq!(
@@ -383,28 +343,16 @@ mod tests {
                 "a::b::get[abi:cxx11]",
             ),
             ("operator new(unsigned long)", "operator_new"),
-            (
-                "bool operator< <int>(A<int> const&, A<int> const&)",
-                "operator<",
-            ),
+            ("bool operator< <int>(A<int> const&, A<int> const&)", "operator<"),
             ("std::ostream& operator<<(std::ostream&, X)", "operator<<"),
             ("X::operator->() const", "X::operator->"),
             ("X::operator()(int) const [clone .cold]", "X::operator()"),
-            (
-                "run()::{lambda(int)#1}::operator()(int) const",
-                "run()::{lambda(int)#1}::operator()",
-            ),
+            ("run()::{lambda(int)#1}::operator()(int) const", "run()::{lambda(int)#1}::operator()"),
             ("main.(*Cache).Put", "main.(*Cache).Put"),
-            (
-                "<alloc::vec::Vec<T> as core::ops::Drop>::drop",
-                "alloc::vec::Vec::drop",
-            ),
+            ("<alloc::vec::Vec<T> as core::ops::Drop>::drop", "alloc::vec::Vec::drop"),
             ("<fn() -> A<B> as Run>::run", "fn()_->_A::run"),
             ("pac_decay_to_limit.llvm.19309765512", "pac_decay_to_limit"),
-            (
-                "LazyCompile:*run /app/x.js:10:3",
-                "LazyCompile:*run_/app/x.js:10:3",
-            ),
+            ("LazyCompile:*run /app/x.js:10:3", "LazyCompile:*run_/app/x.js:10:3"),
             ("()", "()"),
             ("a)b(c", "a)b(c"),
         ] {

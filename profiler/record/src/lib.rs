@@ -17,10 +17,7 @@ pub mod advise;
 mod answer;
 pub mod attribute;
 mod event;
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod events;
 pub mod figures;
 pub mod import;

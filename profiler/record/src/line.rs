@@ -244,10 +244,7 @@ mod tests {
             line("server"),
             "From       server sent many, all of them by itself and nobody else, as it seems"
         );
-        assert_eq!(
-            line("a_server_of_many_names"),
-            "From       a_server_of_many_names sent many"
-        );
+        assert_eq!(line("a_server_of_many_names"), "From       a_server_of_many_names sent many");
         let name = format!("begin_{}_end", "x".repeat(80));
         let shortened = line(&name);
         assert!(shortened.starts_with("From       begin_xx"), "{shortened}");

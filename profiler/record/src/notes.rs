@@ -39,12 +39,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let broken: f64 = from
         .sites
         .iter()
-        .filter(|site| {
-            site.place
-                .frames
-                .last()
-                .is_some_and(|last| &**last == "[unknown]")
-        })
+        .filter(|site| site.place.frames.last().is_some_and(|last| &**last == "[unknown]"))
         .map(Site::estimate)
         .sum();
     let all: f64 = from.sites.iter().map(Site::estimate).sum();
@@ -120,11 +115,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     if from.host.as_ref().and_then(|host| host.virtual_machine) == Some(true) {
         notes.push(guest(from));
     }
-    if from
-        .host
-        .as_ref()
-        .is_some_and(|host| host.processor.to_lowercase().contains("aarch64"))
-    {
+    if from.host.as_ref().is_some_and(|host| host.processor.to_lowercase().contains("aarch64")) {
         notes.push(
             "This is an Arm machine: its processors flush each other's TLBs without interrupts."
                 .into(),
@@ -140,11 +131,7 @@ fn guest(from: &Attribution) -> String {
         let found = statistics.cpu_ns.iter().find(|(name, _)| name == "steal");
         found.map(|(_, ns)| *ns)
     };
-    let grew = from
-        .before
-        .as_ref()
-        .and_then(stolen)
-        .zip(from.after.as_ref().and_then(stolen));
+    let grew = from.before.as_ref().and_then(stolen).zip(from.after.as_ref().and_then(stolen));
     let steal = match grew {
         Some((before, after)) => format!(
             " During the recording the hypervisor ran other guests for {} of this guest's time. An initiator waits that long if its target is not running.",

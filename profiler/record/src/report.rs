@@ -63,10 +63,7 @@ impl SiteRow {
     /// Returns the program's name, with that of its threads in brackets.
     pub fn program_and_thread(&self) -> String {
         let thread = self.thread.as_ref();
-        thread.map_or_else(
-            || self.program.clone(),
-            |thread| format!("{} ({thread})", self.program),
-        )
+        thread.map_or_else(|| self.program.clone(), |thread| format!("{} ({thread})", self.program))
     }
 
     /// Returns the frame that identifies the site best.
@@ -173,11 +170,7 @@ impl Report {
                     |ns: f64| (ns > 0.0 || site.interrupts == 0).then_some(ns.round() as u64);
                 // If no target's end was recorded, the end of the call is the bound.
                 let seen = site.initiator.least > 0.0;
-                let waited = if seen {
-                    site.initiator.least
-                } else {
-                    site.initiator.most
-                };
+                let waited = if seen { site.initiator.least } else { site.initiator.most };
                 json!({
                     "stack": stack,
                     "call": site.call,

@@ -81,9 +81,7 @@ impl SampleScales {
     pub fn of(from: &Attribution) -> Self {
         let time = from.scale_of_time();
         let faults = from.count(FAULTS).filter(|count| count.seen >= ENOUGH);
-        let faults = faults.map_or(time, |count| {
-            (count.exact as f64 / count.seen as f64).max(1.0)
-        });
+        let faults = faults.map_or(time, |count| (count.exact as f64 / count.seen as f64).max(1.0));
         let few = from.counted().is_some_and(|count| count.seen < ENOUGH);
         let calls = if few { time } else { scale(from) };
         SampleScales { few, faults, calls }
@@ -124,7 +122,5 @@ impl SampleScales {
 /// Returns the number of real interrupts for each recorded one, over all sites.
 pub fn scale(from: &Attribution) -> f64 {
     let counted = from.counted().filter(|count| count.seen > 0);
-    counted.map_or(1.0, |count| {
-        (count.exact as f64 / count.seen as f64).max(1.0)
-    })
+    counted.map_or(1.0, |count| (count.exact as f64 / count.seen as f64).max(1.0))
 }

@@ -212,15 +212,11 @@ fn plain(symbol: &str) -> &str {
 fn tell(stack: &[Frame]) -> StackInfo {
     let kernel = || {
         let frames = stack.iter().filter(|frame| frame.kernel);
-        frames
-            .filter_map(|frame| frame.symbol.as_deref())
-            .map(plain)
+        frames.filter_map(|frame| frame.symbol.as_deref()).map(plain)
     };
     let call = call(kernel);
     let find = |table: &'static [(&str, &'static str)]| {
-        let found = table
-            .iter()
-            .find(|(name, _)| kernel().any(|symbol| symbol == *name));
+        let found = table.iter().find(|(name, _)| kernel().any(|symbol| symbol == *name));
         found.map(|(_, cause)| *cause)
     };
     let cause = find(CAUSES).or_else(|| if call.is_none() { find(UNASKED) } else { None });
@@ -276,9 +272,7 @@ fn call_of(symbol: &str) -> Option<Arc<str>> {
         "__do_sys_",
         "ksys_",
     ];
-    let name = prefixes
-        .iter()
-        .find_map(|prefix| symbol.strip_prefix(prefix));
+    let name = prefixes.iter().find_map(|prefix| symbol.strip_prefix(prefix));
     name.map(Into::into)
 }
 
@@ -308,9 +302,7 @@ fn is_own(frame: &Frame) -> bool {
         }
     }
     match &frame.module {
-        Some(module) => !LIBRARIES
-            .iter()
-            .any(|prefix| base(module).starts_with(prefix)),
+        Some(module) => !LIBRARIES.iter().any(|prefix| base(module).starts_with(prefix)),
         None => frame.symbol.is_some(),
     }
 }
@@ -331,10 +323,7 @@ fn site(stack: &[Frame], cause: Option<&'static str>) -> Arc<[Arc<str>]> {
         return site.into();
     }
     // In a kernel thread the site is the function that is the cause.
-    let cause = CAUSES
-        .iter()
-        .chain(UNASKED)
-        .filter(|(_, said)| cause == Some(said));
+    let cause = CAUSES.iter().chain(UNASKED).filter(|(_, said)| cause == Some(said));
     let named = cause.map(|(name, _)| *name).find(|name| {
         let mut symbols = stack.iter().filter_map(|frame| frame.symbol.as_deref());
         symbols.any(|symbol| plain(symbol) == *name)
@@ -349,11 +338,7 @@ fn folded(stack: &[Frame]) -> String {
             out.push(';');
         }
         // Semicolons separate frames, and newlines separate stacks.
-        out.extend(
-            label(frame)
-                .chars()
-                .map(|c| if matches!(c, ';' | '\n') { ',' } else { c }),
-        );
+        out.extend(label(frame).chars().map(|c| if matches!(c, ';' | '\n') { ',' } else { c }));
         if frame.kernel {
             out.push_str("_[k]");
         }
@@ -367,12 +352,7 @@ mod tests {
 
     fn frame(kernel: bool, symbol: &str, module: &str) -> Frame {
         let text = |text: &str| (!text.is_empty()).then(|| Arc::from(text));
-        Frame {
-            address: 0x1234,
-            kernel,
-            symbol: text(symbol),
-            module: text(module),
-        }
+        Frame { address: 0x1234, kernel, symbol: text(symbol), module: text(module) }
     }
 
     fn site_of(stack: &[Frame]) -> Vec<String> {
@@ -390,10 +370,7 @@ mod tests {
             frame(false, "main", "/opt/server"),
         ];
         let told = tell(&stack);
-        assert_eq!(
-            site_of(&stack),
-            ["__madvise", "pages_decommit", "handle_request"]
-        );
+        assert_eq!(site_of(&stack), ["__madvise", "pages_decommit", "handle_request"]);
         assert_eq!((told.call.as_deref(), told.cause), (Some("madvise"), None));
         assert_eq!(
             &*told.folded,
@@ -437,10 +414,8 @@ mod tests {
             frame(true, "__x64_sys_madvise", "[kernel]"),
         ];
         assert_eq!(tell(&pageout).cause, None);
-        let kswapd = [
-            frame(true, "balance_pgdat.isra.0", "[kernel]"),
-            frame(true, "kswapd", "[kernel]"),
-        ];
+        let kswapd =
+            [frame(true, "balance_pgdat.isra.0", "[kernel]"), frame(true, "kswapd", "[kernel]")];
         assert_eq!(site_of(&kswapd), ["balance_pgdat"]);
     }
 
@@ -455,42 +430,17 @@ mod tests {
         };
         for (symbols, call) in [
             (&["do_mmap", "vm_mmap_pgoff", "do_syscall_64"][..], "mmap"),
+            (&["vm_mmap_pgoff", "ksys_mmap_pgoff", "__x64_sys_mmap", "do_syscall_64"], "mmap"),
             (
-                &[
-                    "vm_mmap_pgoff",
-                    "ksys_mmap_pgoff",
-                    "__x64_sys_mmap",
-                    "do_syscall_64",
-                ],
-                "mmap",
-            ),
-            (
-                &[
-                    "do_mmap",
-                    "vm_mmap_pgoff",
-                    "elf_load",
-                    "__x64_sys_execve",
-                    "do_syscall_64",
-                ],
+                &["do_mmap", "vm_mmap_pgoff", "elf_load", "__x64_sys_execve", "do_syscall_64"],
                 "execve",
             ),
             (
-                &[
-                    "do_mmap",
-                    "vm_mmap_pgoff",
-                    "elf_load",
-                    "do_execveat_common",
-                    "do_syscall_64",
-                ],
+                &["do_mmap", "vm_mmap_pgoff", "elf_load", "do_execveat_common", "do_syscall_64"],
                 "execve",
             ),
             (
-                &[
-                    "vm_munmap",
-                    "do_something_new",
-                    "x64_sys_call",
-                    "do_syscall_64",
-                ],
+                &["vm_munmap", "do_something_new", "x64_sys_call", "do_syscall_64"],
                 "do_something_new",
             ),
         ] {

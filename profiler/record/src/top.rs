@@ -100,10 +100,7 @@ impl RunTime {
     /// Reads all processes.
     fn of_all() -> FxHashMap<u32, RunTime> {
         let read = |pid| {
-            let time = RunTime {
-                ran_ns: counters::process_ns(pid),
-                looked: Instant::now(),
-            };
+            let time = RunTime { ran_ns: counters::process_ns(pid), looked: Instant::now() };
             (pid, time)
         };
         numbers(Path::new("/proc")).into_iter().map(read).collect()
@@ -158,15 +155,11 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Top<F> {
         for (pid, Sum { row, calls, most }) in self.sums.drain() {
             let (_, thread) = most;
             // All others started in this second.
-            let known = self.known.entry(pid).or_insert(RunTime {
-                ran_ns: Some(0),
-                looked: self.begun,
-            });
+            let known =
+                self.known.entry(pid).or_insert(RunTime { ran_ns: Some(0), looked: self.begun });
             // Two calls may have sent equally many. Then choose by name, so that the row doesn't change from second to
             // second.
-            let busiest = calls
-                .into_iter()
-                .max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+            let busiest = calls.into_iter().max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
             let each = |count: u64| (count as f64 / seconds).round() as u64;
             let row = Row {
                 pid,
@@ -212,11 +205,7 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Sink for Top<F> {
             return Ok(());
         }
         match event::of(sample) {
-            Event::Summed {
-                call,
-                flushes,
-                thread,
-            } => {
+            Event::Summed { call, flushes, thread } => {
                 let sum = self.sum(sample);
                 sum.most = sum.most.max((flushes.interrupts, thread));
                 sum.row.flushes += flushes.remote;
@@ -225,10 +214,7 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Sink for Top<F> {
                 let call = if call.is_empty() { "page fault" } else { call };
                 *sum.calls.entry(call.to_owned()).or_default() += flushes.interrupts;
             }
-            Event::SummedTaken {
-                interrupts,
-                work_ns,
-            } => {
+            Event::SummedTaken { interrupts, work_ns } => {
                 let sum = self.sum(sample);
                 sum.row.taken += interrupts;
                 let work = Range::from((work_ns as f64, work_ns as f64));
@@ -308,11 +294,8 @@ mod tests {
         });
         let mut symbols = Symbols::default();
         for (count, at) in [(30, 1000), (4, 2000), (0, 3000)] {
-            let flushes = [
-                ("remote", count),
-                ("interrupts", 2 * count),
-                ("waited_ns", count * 5_000),
-            ];
+            let flushes =
+                [("remote", count), ("interrupts", 2 * count), ("waited_ns", count * 5_000)];
             let taken = [("interrupts", 2 * count), ("work_ns", count * 800)];
             let munmap = [("remote", count / 4), ("interrupts", count / 4)];
             for sample in [
@@ -335,10 +318,7 @@ mod tests {
         assert_eq!((sender.sent, sender.taken, sender.flushes), (9, 0, 5));
         assert_eq!((victim.sent, victim.taken), (0, 8));
         assert_eq!((&*sender.program, &*sender.call), ("program-10", "madvise"));
-        assert_eq!(
-            (sender.waited_ns, victim.waited_ns),
-            (Some(20_000.0), Some(0.0))
-        );
+        assert_eq!((sender.waited_ns, victim.waited_ns), (Some(20_000.0), Some(0.0)));
         assert_eq!(victim.stolen.most, 3_200.0);
         assert!((told[1].recorded - 0.5).abs() < 1e-9);
         // Nothing happened in the third second.

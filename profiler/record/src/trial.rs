@@ -83,10 +83,7 @@ impl PairedRuns {
         let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
         let error = (squares / (count - 1) as f64 / count as f64).sqrt();
         let by = STUDENT[(count - 2).min(STUDENT.len() - 1)] * error;
-        Some(Change {
-            least: (mean - by).exp() - 1.0,
-            most: (mean + by).exp() - 1.0,
-        })
+        Some(Change { least: (mean - by).exp() - 1.0, most: (mean + by).exp() - 1.0 })
     }
 
     /// Returns the conclusion from the pairs so far.
@@ -138,9 +135,7 @@ mod tests {
 
     /// Returns a number from -0.5 to 0.5.
     fn random(state: &mut u64) -> f64 {
-        *state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (*state >> 33) as f64 / (1u64 << 31) as f64 - 0.5
     }
 
@@ -204,10 +199,7 @@ mod tests {
         pairs.add(0.0, 0.0);
         assert_eq!(pairs.finding(), Finding::Same);
         assert!(pairs.is_known());
-        let change = Change {
-            least: -0.31,
-            most: 0.004,
-        };
+        let change = Change { least: -0.31, most: 0.004 };
         assert_eq!(signed(change), "-31 to +0.4 %");
         let times = |least, most| signed(Change { least, most });
         assert_eq!(times(81.2, 1244.9), "82 to 1 246 times");

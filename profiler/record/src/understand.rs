@@ -77,9 +77,7 @@ impl Report {
         let mut chosen: Vec<&Site> = from.sites.iter().filter(there).filter(of).collect();
         let weight = |site: &Site| (site.estimate().round() as u64, site.requests);
         chosen.sort_by(|a, b| {
-            weight(b)
-                .cmp(&weight(a))
-                .then_with(|| a.place.frames.cmp(&b.place.frames))
+            weight(b).cmp(&weight(a)).then_with(|| a.place.frames.cmp(&b.place.frames))
         });
         let scales = SampleScales::of(&from);
         let sites: Vec<SiteRow> = chosen
@@ -138,18 +136,14 @@ fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attributio
     let (scale, calls) = (site.weight, scales.calls(site));
     let faults = scales.faults(from, &site.place.program);
     let interrupts = scaled(site.interrupts, scale);
-    let remote = site
-        .summed
-        .map_or(scaled(site.remote, scale), |of| of.remote);
+    let remote = site.summed.map_or(scaled(site.remote, scale), |of| of.remote);
     // Calls have a factor of their own, and flush events may be lost. But one flush interrupts each other CPU at most
     // once.
     let others = from.host.as_ref().map_or(0, |host| host.cpus).max(1) - 1;
     let least = (others > 0).then(|| interrupts.div_ceil(others.into()));
     let requests = match site.summed {
         Some(summed) => summed.flushes,
-        None => scaled(site.requests, calls)
-            .max(remote)
-            .max(least.unwrap_or(0)),
+        None => scaled(site.requests, calls).max(remote).max(least.unwrap_or(0)),
     };
     let initiator = Range::of(site.waited, scale);
     let stolen = Range::of(site.stolen, scale);
@@ -170,9 +164,7 @@ fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attributio
         stolen,
         locked_ns: site.locked_ns as f64 * calls,
         refaults: scaled(site.refaults, faults),
-        refault_ns: site
-            .refill_ns(from.prices.as_ref())
-            .map(|ns| Range::from(ns).times(faults)),
+        refault_ns: site.refill_ns(from.prices.as_ref()).map(|ns| Range::from(ns).times(faults)),
         share: cpu_ns
             .filter(|_| site.timed > 0)
             .map(|cpu| initiator.plus(stolen).within(site.spread()).of_all(cpu)),
@@ -186,10 +178,7 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
         .iter()
         .filter(|program| !program.name.starts_with("swapper") && &*program.name != "<idle>")
         .map(|program| {
-            let own = from
-                .sites
-                .iter()
-                .filter(|site| site.place.program == program.name);
+            let own = from.sites.iter().filter(|site| site.place.program == program.name);
             let costs = Costs::of(own);
             let (taken, stolen) = taken(program, scale);
             let recording = from.prices.as_ref();
@@ -244,13 +233,7 @@ fn taken(program: &Program, scale: f64) -> (u64, Range) {
                 least => seen.most as f64 / least as f64,
             };
             let least = work_ns as f64;
-            (
-                taken,
-                Range {
-                    least,
-                    most: least * around.max(1.0),
-                },
-            )
+            (taken, Range { least, most: least * around.max(1.0) })
         }
     }
 }
@@ -328,8 +311,7 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     }
     let mut rows: Vec<OtherRow> = by_owner.into_values().collect();
     for row in &mut rows {
-        row.functions
-            .sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        row.functions.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         let (calls, ns) = from.barriers;
         if row.cause == BARRIERS && calls > 0 {
             row.caller_ns = Some(ns as f64 * from.scale_of_time());
@@ -391,15 +373,8 @@ fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
             weight.waited_ns += scaled(all.waited_ns, part);
         };
         if recorded == 0 {
-            let Place {
-                program,
-                call,
-                frames,
-            } = &site.place;
-            let whole = [program]
-                .into_iter()
-                .chain(frames.iter().rev())
-                .chain([call]);
+            let Place { program, call, frames } = &site.place;
+            let whole = [program].into_iter().chain(frames.iter().rev()).chain([call]);
             let whole: Vec<_> = whole.map(|frame| frame.replace(';', ":")).collect();
             add(whole.join(";"), 1.0);
         }
@@ -424,10 +399,7 @@ mod tests {
             },
             interrupts,
             weight,
-            stolen: Span {
-                least: 1,
-                most: 1_000,
-            },
+            stolen: Span { least: 1, most: 1_000 },
             ..Site::default()
         }
     }
@@ -440,9 +412,7 @@ mod tests {
             from.folded.insert((0, stack.into()), interrupts);
         }
         let folded = folded(&from);
-        let weights = folded
-            .iter()
-            .map(|(stack, of)| (&**stack, of.interrupts, of.stolen_ns));
+        let weights = folded.iter().map(|(stack, of)| (&**stack, of.interrupts, of.stolen_ns));
         assert_eq!(
             weights.collect::<Vec<_>>(),
             [
@@ -457,21 +427,12 @@ mod tests {
     #[test]
     fn each_senders_targets_add_up_to_what_it_sent() {
         let mut from = Attribution::new();
-        from.programs = ["a", "b"]
-            .map(|name| Program {
-                name: name.into(),
-                ..Program::default()
-            })
-            .into();
-        from.matrix = [((0, 0), 20), ((0, 1), 60), ((1, 0), 5)]
-            .into_iter()
-            .collect();
+        from.programs =
+            ["a", "b"].map(|name| Program { name: name.into(), ..Program::default() }).into();
+        from.matrix = [((0, 0), 20), ((0, 1), 60), ((1, 0), 5)].into_iter().collect();
         from.sites.push(site(80, 5.0, &[]));
         let cell = |a: &str, b: &str, count| (a.to_owned(), b.to_owned(), count);
-        assert_eq!(
-            matrix(&from),
-            [cell("a", "b", 300), cell("a", "a", 100), cell("b", "a", 5)]
-        );
+        assert_eq!(matrix(&from), [cell("a", "b", 300), cell("a", "a", 100), cell("b", "a", 5)]);
         from.matrix = [((0, 0), 1), ((0, 1), 3)].into_iter().collect();
         assert_eq!(matrix(&from), []);
     }

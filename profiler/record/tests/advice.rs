@@ -51,23 +51,13 @@ impl Program {
 
 /// Returns the advice of this kind for a given cost of a page fault.
 fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
-    let program = Program {
-        fault_ns,
-        ..Program::default()
-    };
+    let program = Program { fault_ns, ..Program::default() };
     program.advice(kind)
 }
 
 /// Returns a recording of the program.
 fn recorded(program: Program) -> Attribution {
-    let Program {
-        fault_ns,
-        busy,
-        protected,
-        filled,
-        elsewhere,
-        round_ns,
-    } = program;
+    let Program { fault_ns, busy, protected, filled, elsewhere, round_ns } = program;
     let mut items = Vec::new();
     items.extend(fault_ns.map(prices));
     let mut add = |event: &str, time_ns, fields| {
@@ -83,11 +73,7 @@ fn recorded(program: Program) -> Attribution {
         add(
             "syscalls:sys_enter_madvise",
             at,
-            vec![
-                number("start", 1 << 20),
-                number("len_in", 20 << 12),
-                number("behavior", 4),
-            ],
+            vec![number("start", 1 << 20), number("len_in", 20 << 12), number("behavior", 4)],
         );
         interrupt(&mut add, at + 1_000);
         add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
@@ -111,17 +97,9 @@ fn recorded(program: Program) -> Attribution {
             );
         }
         if !busy {
-            add(
-                "sched:sched_switch",
-                at + 90_000,
-                vec![number("next_pid", 0)],
-            );
+            add("sched:sched_switch", at + 90_000, vec![number("next_pid", 0)]);
         }
-        add(
-            "sched:sched_switch",
-            at + round_ns - 10_000,
-            vec![number("next_pid", 7)],
-        );
+        add("sched:sched_switch", at + round_ns - 10_000, vec![number("next_pid", 7)]);
     }
     let mut all = Attribution::new();
     for item in items {
@@ -134,10 +112,7 @@ fn recorded(program: Program) -> Attribution {
 #[test]
 fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
     let pinned = |busy_ns: u64| {
-        let mut all = recorded(Program {
-            busy: false,
-            ..Program::default()
-        });
+        let mut all = recorded(Program { busy: false, ..Program::default() });
         let elapsed_ns = all.elapsed_ns();
         let cpus = 2;
         for (when, ran) in [(ReadTime::Before, 0), (ReadTime::After, busy_ns)] {
@@ -162,11 +137,7 @@ fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
 /// Checks that advice names other costs, if it promises more than the interrupts cost.
 #[test]
 fn advice_that_promises_more_than_interrupts_cost_says_what_else_it_is_about() {
-    let program = Program {
-        fault_ns: Some(20_000.0),
-        round_ns: 4_000_000,
-        ..Program::default()
-    };
+    let program = Program { fault_ns: Some(20_000.0), round_ns: 4_000_000, ..Program::default() };
     let lines = program.report().answer;
     let verdict = lines
         .iter()
@@ -188,57 +159,34 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
     assert_eq!(dear.left, (0, 0), "{dear:?}");
     let least = |advice: &Advice| advice.share.unwrap().least;
     // There are 20 faults of 2 us in 200 us, beside the time of the calls.
-    assert!(
-        (least(&dear) - least(&cheap) - 0.18).abs() < 0.02,
-        "{dear:?} {cheap:?}"
-    );
+    assert!((least(&dear) - least(&cheap) - 0.18).abs() < 0.02, "{dear:?} {cheap:?}");
     assert!(least(&unknown) < least(&cheap), "{unknown:?} {cheap:?}");
     // MADV_FREE saves only the faults. Without their price it has no known gain.
     let free = advice_on_reuse("free", Some(2_000.0)).unwrap();
     assert_eq!((free.left, free.interrupts), ((200, 200), 200), "{free:?}");
-    assert!(
-        (least(&free) - 0.2).abs() < 0.03 && free.text.contains("stay"),
-        "{free:?}"
-    );
+    assert!((least(&free) - 0.2).abs() < 0.03 && free.text.contains("stay"), "{free:?}");
     assert!(advice_on_reuse("free", None).is_none());
     // It keeps one CPU busy and interrupts another one, where its own threads run. So it can't be pinned.
     assert!(advice_on_reuse("pin", None).is_none());
     let shard = advice_on_reuse("shard", None).unwrap();
-    assert!(
-        shard.left == (0, 0) && shard.text.contains("one process for each CPU"),
-        "{shard:?}"
-    );
-    let idle = Program {
-        busy: false,
-        ..Program::default()
-    };
+    assert!(shard.left == (0, 0) && shard.text.contains("one process for each CPU"), "{shard:?}");
+    let idle = Program { busy: false, ..Program::default() };
     let pin = idle.advice("pin").unwrap();
-    assert!(
-        pin.left == (0, 0) && pin.text.contains("to one CPU"),
-        "{pin:?}"
-    );
+    assert!(pin.left == (0, 0) && pin.text.contains("to one CPU"), "{pin:?}");
     assert!(idle.advice("shard").is_none());
 }
 
 #[test]
 fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
     let share = |filled, elsewhere| {
-        let program = Program {
-            fault_ns: Some(500.0),
-            filled,
-            elsewhere,
-            ..Program::default()
-        };
+        let program = Program { fault_ns: Some(500.0), filled, elsewhere, ..Program::default() };
         program.advice("keep").unwrap().share.unwrap()
     };
     // Of the twenty pages filled in each round, ten are elsewhere. Calls before the recording may have given these
     // back.
     let (whole, part, half) = (share(20, 0), share(20, 10), share(10, 0));
     // It's uncertain whether ten faults of 500 ns in 200 us were for such memory.
-    assert!(
-        (whole.least - part.least - 0.025).abs() < 0.005,
-        "{whole:?} {part:?}"
-    );
+    assert!((whole.least - part.least - 0.025).abs() < 0.005, "{whole:?} {part:?}");
     // The upper bound assumes that they were. Without them the gain is smaller by ten faults of at most 750 ns.
     assert!((whole.most - part.most).abs() < 0.005, "{whole:?} {part:?}");
     assert!(part.most - half.most > 0.0375 - 0.005, "{part:?} {half:?}");
@@ -247,18 +195,12 @@ fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
 #[test]
 fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
     let of = |address| {
-        let program = Program {
-            protected: Some(address),
-            ..Program::default()
-        };
+        let program = Program { protected: Some(address), ..Program::default() };
         program.advice("keep").unwrap()
     };
     let (same, other) = (of(1 << 20), of(1 << 40));
     assert_eq!((same.interrupts, same.left), (400, (0, 0)), "{same:?}");
-    assert!(
-        same.text.contains("including 200 for the same memory"),
-        "{same:?}"
-    );
+    assert!(same.text.contains("including 200 for the same memory"), "{same:?}");
     assert_eq!((other.interrupts, other.left), (200, (0, 0)), "{other:?}");
     let least = |advice: &Advice| advice.share.unwrap().least;
     assert!(least(&same) > least(&other), "{same:?} {other:?}");
@@ -280,14 +222,8 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
         symbol: Some(symbol.into()),
         module: Some("[kernel]".into()),
     };
-    let stack: Vec<Frame> = [
-        "ptep_clear_flush",
-        "wp_page_copy",
-        "do_wp_page",
-        "handle_mm_fault",
-    ]
-    .map(frame)
-    .into();
+    let stack: Vec<Frame> =
+        ["ptep_clear_flush", "wp_page_copy", "do_wp_page", "handle_mm_fault"].map(frame).into();
     let mut all = Attribution::new();
     all.item(prices(fault_ns), &mut ());
     let mut add = |event: &str, time_ns, fields| {
@@ -299,20 +235,13 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
     for copy in 0..200 {
         let at = copy * 1_000_000;
         interrupt(&mut add, at + 1_000);
-        add(
-            "sched:sched_switch",
-            at + 10_000,
-            vec![number("next_pid", 7)],
-        );
+        add("sched:sched_switch", at + 10_000, vec![number("next_pid", 7)]);
     }
     for item in news {
         all.item(item.clone(), &mut ());
     }
     if let Some(forked_user_ns) = forked_user_ns {
-        let ran = CpuTime {
-            forked_user_ns,
-            ..ran("server", 900_000_000, 100_000_000)
-        };
+        let ran = CpuTime { forked_user_ns, ..ran("server", 900_000_000, 100_000_000) };
         all.item(Item::CpuTime(ran), &mut ());
     }
     let report = Report::new(all, None);
@@ -325,10 +254,7 @@ fn what_forked_processes_do_by_themselves_goes_at_most_where_they_are_not_starte
     let share = |forked| on_fork(Some(forked), 0.0).share.unwrap();
     let (none, some) = (share(0), share(30_000_000));
     // This is the time itself, and five threads that may have spun meanwhile, waiting for the one whose CPU it had.
-    assert!(
-        (some.most - none.most - 6.0 * 0.03).abs() < 0.01,
-        "{none:?} {some:?}"
-    );
+    assert!((some.most - none.most - 6.0 * 0.03).abs() < 0.01, "{none:?} {some:?}");
     // It's possible that only the copies disappear.
     assert_eq!(none.least, some.least);
     assert!(on_fork(None, 0.0).text.contains("fork less often"));
@@ -400,11 +326,7 @@ fn on_unmapping(flags: u64) -> Vec<Advice> {
         let range = vec![number("addr", 0x7000_0000), number("len", 1 << 16)];
         add("syscalls:sys_enter_munmap", at + 100_000, range);
         interrupt(&mut add, at + 101_000);
-        add(
-            "syscalls:sys_exit_munmap",
-            at + 110_000,
-            vec![number("ret", 0)],
-        );
+        add("syscalls:sys_exit_munmap", at + 110_000, vec![number("ret", 0)]);
         let next = vec![number("next_pid", 7)];
         add("sched:sched_switch", at + 190_000, next);
     }
@@ -420,14 +342,8 @@ fn files_that_are_mapped_for_a_moment_are_to_be_read() {
     };
     // MAP_PRIVATE, without and with MAP_ANONYMOUS.
     let (file, memory) = (kinds(0x2), kinds(0x22));
-    assert!(
-        file.contains(&"read") && !file.contains(&"cache"),
-        "{file:?}"
-    );
-    assert!(
-        memory.contains(&"cache") && !memory.contains(&"read"),
-        "{memory:?}"
-    );
+    assert!(file.contains(&"read") && !file.contains(&"cache"), "{file:?}");
+    assert!(memory.contains(&"cache") && !memory.contains(&"read"), "{memory:?}");
     let advice = on_unmapping(0x2);
     let read = advice.iter().find(|advice| advice.kind == "read").unwrap();
     assert_eq!((read.interrupts, read.left), (200, (0, 0)));
@@ -441,15 +357,10 @@ fn files_that_are_mapped_for_a_moment_are_to_be_read() {
 fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
     // The recording has 4000 faults, twenty in each round. All programs together had ten times as many.
     let refilled = |faults: Option<u64>| {
-        let mut all = recorded(Program {
-            fault_ns: Some(1_000.0),
-            ..Program::default()
-        });
+        let mut all = recorded(Program { fault_ns: Some(1_000.0), ..Program::default() });
         all.item(count("exceptions:page_fault_user", 40_000, 4_000), &mut ());
-        let ran = faults.map(|faults| CpuTime {
-            faults,
-            ..ran("server", 10_000_000_000, 1_000_000_000)
-        });
+        let ran =
+            faults.map(|faults| CpuTime { faults, ..ran("server", 10_000_000_000, 1_000_000_000) });
         if let Some(ran) = ran {
             all.item(Item::CpuTime(ran), &mut ());
         }
@@ -507,29 +418,19 @@ fn the_stacks_of_threads_that_end_are_kept_by_keeping_the_threads() {
     };
     for call in 0..200_u64 {
         let at = call * 200_000;
-        let range = vec![
-            number("start", 1 << 20),
-            number("len_in", 20 << 12),
-            number("behavior", 4),
-        ];
+        let range =
+            vec![number("start", 1 << 20), number("len_in", 20 << 12), number("behavior", 4)];
         add("syscalls:sys_enter_madvise", at, range);
         interrupt(&mut add, at + 1_000);
         add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
         for page in 0..20 {
             let address = vec![number("address", (1 << 20) + (page << 12))];
-            add(
-                "exceptions:page_fault_user",
-                at + 20_000 + page * 1_000,
-                address,
-            );
+            add("exceptions:page_fault_user", at + 20_000 + page * 1_000, address);
         }
         let next = vec![number("next_pid", 7)];
         add("sched:sched_switch", at + 190_000, next);
     }
     let report = Report::new(all, None);
     let kinds: Vec<_> = report.advice.iter().map(|advice| advice.kind).collect();
-    assert!(
-        kinds.contains(&"pool") && !kinds.contains(&"keep"),
-        "{kinds:?}"
-    );
+    assert!(kinds.contains(&"pool") && !kinds.contains(&"keep"), "{kinds:?}");
 }

@@ -17,11 +17,7 @@ fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str) {
     add(enter, at, vec![number("behavior", 4)]);
     interrupt(&mut add, at + 1_000);
     add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
-    add(
-        "sched:sched_switch",
-        at + 90_000,
-        vec![number("next_pid", 0)],
-    );
+    add("sched:sched_switch", at + 90_000, vec![number("next_pid", 0)]);
 }
 
 /// Returns the answer for a recording with this scope. The server and the other program flush this often.
@@ -37,14 +33,7 @@ fn report(scope: &str, server: u64, other: u64) -> Report {
 /// Returns the recording itself.
 pub(crate) fn recorded(scope: &str, server: u64, other: u64) -> Attribution {
     let mut all = Attribution::new();
-    all.item(
-        Item::Host(Host {
-            cpus: 2,
-            scope: scope.into(),
-            ..Host::default()
-        }),
-        &mut (),
-    );
+    all.item(Item::Host(Host { cpus: 2, scope: scope.into(), ..Host::default() }), &mut ());
     let started = Change::named(0, 7, "server", true);
     all.item(Item::Change(started), &mut ());
     for round in 0..server.max(other) {
@@ -67,37 +56,16 @@ pub(crate) fn one<'a>(lines: &'a [String], word: &str) -> &'a str {
 #[test]
 fn the_answer_is_about_what_was_recorded_and_others_are_told_of_apart() {
     let lines = said("the command server", 100, 900);
-    assert!(
-        one(&lines, "most from").starts_with("Recorded   most from server"),
-        "{lines:#?}"
-    );
-    assert!(
-        one(&lines, "pays most").starts_with("Recorded   server pays most"),
-        "{lines:#?}"
-    );
-    assert!(
-        one(&lines, "It is the TLB: ").contains("TLB: server loses"),
-        "{lines:#?}"
-    );
+    assert!(one(&lines, "most from").starts_with("Recorded   most from server"), "{lines:#?}");
+    assert!(one(&lines, "pays most").starts_with("Recorded   server pays most"), "{lines:#?}");
+    assert!(one(&lines, "It is the TLB: ").contains("TLB: server loses"), "{lines:#?}");
     let others = one(&lines, "Others");
-    assert!(
-        others.contains("sent 900") && others.contains("most by compiler: 900"),
-        "{others}"
-    );
+    assert!(others.contains("sent 900") && others.contains("most by compiler: 900"), "{others}");
     // A recording of everything is about the compiler, too.
     let lines = said("everything", 100, 900);
-    assert!(
-        one(&lines, "ost from").starts_with("Most from  compiler"),
-        "{lines:#?}"
-    );
-    assert!(
-        one(&lines, "ays most").starts_with("Pays most  compiler"),
-        "{lines:#?}"
-    );
-    assert!(
-        lines.iter().all(|line| !line.contains("Others")),
-        "{lines:#?}"
-    );
+    assert!(one(&lines, "ost from").starts_with("Most from  compiler"), "{lines:#?}");
+    assert!(one(&lines, "ays most").starts_with("Pays most  compiler"), "{lines:#?}");
+    assert!(lines.iter().all(|line| !line.contains("Others")), "{lines:#?}");
 }
 
 #[test]
@@ -120,10 +88,7 @@ fn what_others_flush_alone_is_not_the_recorded_programs_tlb() {
         one(&lines, "not your TLB").contains("the recorded programs sent and took no interrupts"),
         "{lines:#?}"
     );
-    assert!(
-        lines.iter().all(|line| !line.contains("ost from")),
-        "{lines:#?}"
-    );
+    assert!(lines.iter().all(|line| !line.contains("ost from")), "{lines:#?}");
 }
 
 /// Returns the kernel's account of the server's CPU time.
@@ -145,32 +110,20 @@ fn the_fewer_were_timed_of_many_the_wider_is_what_they_cost() {
     let (least, most, lines) = share(2);
     assert!(least == 0.0 && most > 2.0 * 0.0099, "{least} {most}");
     let verdict = one(&lines, "Unknown: ");
-    assert!(
-        verdict.contains("2 of server's 10 000 interrupts timed, so up to "),
-        "{verdict}"
-    );
+    assert!(verdict.contains("2 of server's 10 000 interrupts timed, so up to "), "{verdict}");
     let (few, many) = (share(60), share(5_000));
-    assert!(
-        0.0 < few.0 && few.0 < many.0 && many.1 < few.1 && few.1 < most,
-        "{few:?} {many:?}"
-    );
+    assert!(0.0 < few.0 && few.0 < many.0 && many.1 < few.1 && few.1 < most, "{few:?} {many:?}");
 }
 
 #[test]
 fn of_one_interrupt_is_said_that_it_is_one_and_nothing_of_what_was_not_filled() {
     let lines = said("the command server", 1, 0);
-    assert!(
-        one(&lines, "Interrupts").starts_with("Interrupts 1 in "),
-        "{lines:#?}"
-    );
+    assert!(one(&lines, "Interrupts").starts_with("Interrupts 1 in "), "{lines:#?}");
     let site = one(&lines, "Most from");
     assert!(site.ends_with(": 1 (100 %)"), "{site}");
     let flushes = one(&lines, "with 1 flush");
     assert!(flushes.contains("with 1 flush, 0 pages"), "{flushes}");
-    assert!(
-        lines.iter().all(|line| !line.contains("refilled")),
-        "{lines:#?}"
-    );
+    assert!(lines.iter().all(|line| !line.contains("refilled")), "{lines:#?}");
 }
 
 #[test]
@@ -204,30 +157,16 @@ fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
         let mut all = Attribution::new();
         for &(why, count) in lost {
             let (time_ns, cpu) = (0, 0);
-            let lost = LostEvents {
-                why,
-                time_ns,
-                cpu,
-                count,
-            };
+            let lost = LostEvents { why, time_ns, cpu, count };
             all.item(Item::Lost(lost), &mut ());
         }
         let notes = Report::new(all, None).notes;
-        notes
-            .into_iter()
-            .find(|note| note.contains("lost"))
-            .unwrap()
+        notes.into_iter().find(|note| note.contains("lost")).unwrap()
     };
     let full = note(&[(LossReason::Full, 3)]);
-    assert!(
-        full.starts_with("3 events were lost because their buffer was full:"),
-        "{full}"
-    );
+    assert!(full.starts_with("3 events were lost because their buffer was full:"), "{full}");
     let unexplained = note(&[(LossReason::Unexplained, 1)]);
-    assert!(
-        unexplained.starts_with("1 event was lost for an unknown reason:"),
-        "{unexplained}"
-    );
+    assert!(unexplained.starts_with("1 event was lost for an unknown reason:"), "{unexplained}");
     assert!(!unexplained.contains("buffer"), "{unexplained}");
     let both = note(&[(LossReason::Full, 3), (LossReason::Unexplained, 2)]);
     assert!(
@@ -254,13 +193,7 @@ fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded
     all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
     all.item(count("csd:csd_queue_cpu", 1000, 100), &mut ());
     let others = Report::new(all, None).others;
-    let count = |cause| {
-        others
-            .iter()
-            .find(|other| other.cause == cause)
-            .unwrap()
-            .count
-    };
+    let count = |cause| others.iter().find(|other| other.cause == cause).unwrap().count;
     assert_eq!((count("perf"), count("RCU")), (1, 10));
 }
 
@@ -293,10 +226,7 @@ fn what_is_no_shootdown_is_counted_where_only_stretches_are_recorded() {
     assert_eq!(told("membarrier"), (3001, Some(3001.0 * 2000.0)));
     assert_eq!(told("RCU"), (1000, None));
     one(&report.answer, ", 2.4 % of all function calls");
-    one(
-        &report.answer,
-        "3 001 for membarrier (ipi_mb), 6.0 ms in all",
-    );
+    one(&report.answer, "3 001 for membarrier (ipi_mb), 6.0 ms in all");
 }
 
 #[test]
@@ -306,20 +236,12 @@ fn interrupts_that_nobody_was_seen_to_send_are_not_said_to_be_none() {
         // It flushed its own TLB during the recording.
         let fields = vec![number("reason", 3), number("pages", 1)];
         add(&mut all, 1_000, (7, "server"), "tlb:tlb_flush", fields);
-        for (when, counts, time_ns) in [
-            (ReadTime::Before, vec![0, 0], 1),
-            (ReadTime::After, vec![row, 0], 4_000_000_001),
-        ] {
+        for (when, counts, time_ns) in
+            [(ReadTime::Before, vec![0, 0], 1), (ReadTime::After, vec![row, 0], 4_000_000_001)]
+        {
             let name = "TLB".into();
-            let interrupts = vec![Interrupts {
-                name,
-                counts,
-                description: String::new(),
-            }];
-            let statistics = Statistics {
-                interrupts,
-                ..read(when, time_ns)
-            };
+            let interrupts = vec![Interrupts { name, counts, description: String::new() }];
+            let statistics = Statistics { interrupts, ..read(when, time_ns) };
             all.item(Item::Statistics(statistics), &mut ());
         }
         Report::new(all, None).answer.concat()
@@ -460,25 +382,12 @@ fn what_the_kernel_added_up_is_laid_at_the_sites_that_were_recorded_and_exactly(
     let report = Report::new(all, None);
     let site = |call: &str| report.sites.iter().find(|site| site.call == call).unwrap();
     let (recorded, unseen) = (site("madvise"), site("munmap"));
-    assert_eq!(
-        (recorded.interrupts, recorded.requests, recorded.whole),
-        (5_000, 5_000, 10)
-    );
-    assert_eq!(
-        (unseen.interrupts, unseen.requests, unseen.whole),
-        (300, 300, 0)
-    );
-    assert!(
-        (recorded.initiator.least / 100e6 - 1.0).abs() < 0.001,
-        "{recorded:?}"
-    );
+    assert_eq!((recorded.interrupts, recorded.requests, recorded.whole), (5_000, 5_000, 10));
+    assert_eq!((unseen.interrupts, unseen.requests, unseen.whole), (300, 300, 0));
+    assert!((recorded.initiator.least / 100e6 - 1.0).abs() < 0.001, "{recorded:?}");
     assert_eq!(unseen.initiator.least, 12e6);
     assert_eq!(report.attributed, 5_300);
-    let compiler = report
-        .programs
-        .iter()
-        .find(|row| row.name == "compiler")
-        .unwrap();
+    let compiler = report.programs.iter().find(|row| row.name == "compiler").unwrap();
     assert_eq!((compiler.taken, compiler.stolen.least), (5_300, 10.6e6));
     assert_eq!(compiler.waited.most, 0.0);
     // These are 112 ms of 11 s.
@@ -505,12 +414,7 @@ fn sums_of_two_places_of_a_call_go_to_their_own_sites() {
                 all.item(Item::Sample(sample), &mut ());
             };
             add(enter, 0, vec![number("behavior", 4)], &[]);
-            add(
-                "csd:csd_queue_cpu",
-                1_000,
-                work(),
-                &[frame(place), frame("main")],
-            );
+            add("csd:csd_queue_cpu", 1_000, work(), &[frame(place), frame("main")]);
             add("csd:csd_function_entry", 3_000, work(), &[]);
             add("csd:csd_function_exit", 5_000, work(), &[]);
             add("syscalls:sys_exit_madvise", 10_000, vec![], &[]);
@@ -527,8 +431,5 @@ fn sums_of_two_places_of_a_call_go_to_their_own_sites() {
         let of = report.sites.iter().filter(|site| site.frames[0] == place);
         of.map(|site| site.interrupts).collect::<Vec<_>>()
     };
-    assert_eq!(
-        (sent("shrink"), sent("decay"), sent("grow")),
-        (vec![900], vec![90], vec![9])
-    );
+    assert_eq!((sent("shrink"), sent("decay"), sent("grow")), (vec![900], vec![90], vec![9]));
 }

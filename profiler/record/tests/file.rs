@@ -32,17 +32,8 @@ fn sample(number: u64) -> Sample {
 
 fn others() -> Vec<Item> {
     vec![
-        Item::Host(Host {
-            kernel: "6.1".to_owned(),
-            cpus: 3,
-            ..Host::default()
-        }),
-        Item::Lost(LostEvents {
-            why: LossReason::Unexplained,
-            time_ns: 5,
-            cpu: 1,
-            count: 7,
-        }),
+        Item::Host(Host { kernel: "6.1".to_owned(), cpus: 3, ..Host::default() }),
+        Item::Lost(LostEvents { why: LossReason::Unexplained, time_ns: 5, cpu: 1, count: 7 }),
         Item::Change(Change::Mapped {
             time_ns: 0,
             pid: 17,
@@ -58,24 +49,10 @@ fn others() -> Vec<Item> {
             comm: "worker".into(),
             exec: true,
         }),
-        Item::Change(Change::Forked {
-            time_ns: 1,
-            pid: 19,
-            tid: 19,
-            parent: 17,
-            parent_tid: 18,
-        }),
+        Item::Change(Change::Forked { time_ns: 1, pid: 19, tid: 19, parent: 17, parent_tid: 18 }),
         Item::Change(Change::exited(2, 19)),
-        Item::Window(Window {
-            start_ns: 1,
-            end_ns: 9,
-        }),
-        Item::Count(Count {
-            event: "tlb:tlb_flush".to_owned(),
-            exact: 9,
-            seen: 4,
-            kept: 3,
-        }),
+        Item::Window(Window { start_ns: 1, end_ns: 9 }),
+        Item::Count(Count { event: "tlb:tlb_flush".to_owned(), exact: 9, seen: 4, kept: 3 }),
         Item::Prices(Prices {
             fault_ns: (500.0, 900.5),
             zero_ns: (80.0, 400.0),
@@ -150,10 +127,7 @@ fn what_was_written_is_read() {
     assert_eq!(samples.len(), 1000);
     for (number, read) in samples.iter().enumerate() {
         let number = number as u64;
-        let without_stack = Sample {
-            stack: Arc::new([]),
-            ..(*read).clone()
-        };
+        let without_stack = Sample { stack: Arc::new([]), ..(*read).clone() };
         assert_eq!(without_stack, sample(number));
         assert_eq!(read.stack.len(), 2);
         assert_eq!(read.stack[0].address, 0x1000 + number % 10);
@@ -183,11 +157,7 @@ fn a_recording_whose_recorder_was_killed_is_read_up_to_there() {
     assert!(!recording.closed());
     let items = read(file.path()).unwrap();
     let samples = samples(&items);
-    assert!(
-        (1_000..20_000).contains(&samples.len()),
-        "{}",
-        samples.len()
-    );
+    assert!((1_000..20_000).contains(&samples.len()), "{}", samples.len());
     assert_eq!(samples[999].time_ns, 999_000);
     assert!(matches!(&items[0], Item::Note(note) if note.contains("closed this file")));
 }

@@ -28,9 +28,7 @@ fn allocator(folder: &Path) -> Option<PathBuf> {
         .arg(&program)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/allocator.c"))
         .status();
-    compiled
-        .is_ok_and(|status| status.success())
-        .then_some(program)
+    compiled.is_ok_and(|status| status.success()).then_some(program)
 }
 
 #[test]
@@ -58,10 +56,8 @@ fn a_program_is_recorded_and_its_interrupts_are_laid_at_its_calls() {
     let all = quell_record::analyse(&mut source, &mut (), &mut |_, _| true).unwrap();
     let (row, evidence, lost) = (all.row("TLB").unwrap(), all.evidence(), all.lost);
     let report = Report::new(all, None);
-    let site = report
-        .sites
-        .iter()
-        .find(|site| site.program == "allocator" && site.call == "munmap");
+    let site =
+        report.sites.iter().find(|site| site.program == "allocator" && site.call == "munmap");
     let site = site.unwrap_or_else(|| panic!("{:#?}", report.answer));
     assert!(site.requests > 100, "{site:?}");
     if lost > 0 || evidence != Evidence::Queued || row < 100 {
@@ -70,11 +66,7 @@ fn a_program_is_recorded_and_its_interrupts_are_laid_at_its_calls() {
         ));
     }
     let share = report.attributed as f64 / row as f64;
-    assert!(
-        (0.95..1.05).contains(&share),
-        "{share}: {:#?}",
-        report.answer
-    );
+    assert!((0.95..1.05).contains(&share), "{share}: {:#?}", report.answer);
 }
 
 /// Records the program. Returns the verdict up to its figures, and the first advice.
@@ -93,20 +85,14 @@ fn said(program: &Path) -> Result<(String, String), String> {
     let recorder = Recorder::open(options, Scope::Command(command));
     let recorder = recorder.map_err(|refused| refused.to_string())?;
     let file = tempfile::NamedTempFile::new().unwrap();
-    recorder
-        .write(file.reopen().unwrap(), &mut |_| false)
-        .unwrap();
+    recorder.write(file.reopen().unwrap(), &mut |_| false).unwrap();
     let mut source = Recording::open(file.path()).unwrap();
     let all = quell_record::analyse(&mut source, &mut (), &mut |_, _| true).unwrap();
     let report = Report::new(all, None);
-    let verdict = report.answer[0]
-        .split([':', '('])
-        .next()
-        .unwrap_or_default();
+    let verdict = report.answer[0].split([':', '(']).next().unwrap_or_default();
     let advice = report.advice.first();
-    let advice = advice.map_or_else(String::new, |advice| {
-        format!("{} {}", advice.kind, advice.call)
-    });
+    let advice =
+        advice.map_or_else(String::new, |advice| format!("{} {}", advice.kind, advice.call));
     Ok((verdict.to_owned(), advice))
 }
 

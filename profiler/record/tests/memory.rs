@@ -53,10 +53,7 @@ fn churned(calls: &Calls) -> Report {
 
 fn account(all: &mut Attribution, faults: u64) {
     all.item(prices(2_000.0), &mut ());
-    let ran = CpuTime {
-        faults,
-        ..ran("server", 6_000_000_000, 5_000_000_000)
-    };
+    let ran = CpuTime { faults, ..ran("server", 6_000_000_000, 5_000_000_000) };
     all.item(Item::CpuTime(ran), &mut ());
 }
 
@@ -66,12 +63,7 @@ fn range(start: u64, bytes: u64) -> Fields {
 
 fn mapping(prot: u64, flags: u64) -> Fields {
     let mut all = range(MB, BYTES);
-    all.extend([
-        number("prot", prot),
-        number("flags", flags),
-        number("fd", 5),
-        number("off", 0),
-    ]);
+    all.extend([number("prot", prot), number("flags", flags), number("fd", 5), number("off", 0)]);
     all
 }
 
@@ -81,35 +73,16 @@ fn mapping(prot: u64, flags: u64) -> Fields {
 fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
     let grow = vec![number("brk", MB + BYTES)];
     let shrink = vec![number("brk", MB)];
-    let resize = |old, new| {
-        vec![
-            number("addr", MB - BYTES),
-            number("old_len", old),
-            number("new_len", new),
-        ]
-    };
-    let hole = vec![
-        number("fd", 5),
-        number("mode", 3),
-        number("offset", 0),
-        number("len", BYTES),
-    ];
+    let resize =
+        |old, new| vec![number("addr", MB - BYTES), number("old_len", old), number("new_len", new)];
+    let hole = vec![number("fd", 5), number("mode", 3), number("offset", 0), number("len", BYTES)];
     let cut = vec![number("fd", 5), number("length", 0)];
     let advise = vec![number("pidfd", 7), number("behavior", 4)];
     let shared = || ("mmap", mapping(3, 1), MB, false);
     let cases: [(&str, &Calls); 7] = [
-        (
-            "brk",
-            &[("brk", grow, MB + BYTES, false), ("brk", shrink, MB, true)],
-        ),
+        ("brk", &[("brk", grow, MB + BYTES, false), ("brk", shrink, MB, true)]),
         // Java's G1 maps over memory to give it back, and again to make it usable.
-        (
-            "mmap",
-            &[
-                ("mmap", mapping(0, 0x4032), MB, true),
-                ("mmap", mapping(3, 0x32), MB, false),
-            ],
-        ),
+        ("mmap", &[("mmap", mapping(0, 0x4032), MB, true), ("mmap", mapping(3, 0x32), MB, false)]),
         ("mmap", &[("mmap", mapping(3, 0x32), MB, true)]),
         (
             "mremap",
@@ -118,26 +91,17 @@ fn page_faults_are_laid_at_the_call_that_gave_the_memory_back() {
                 ("mremap", resize(BYTES, 2 * BYTES), MB - BYTES, false),
             ],
         ),
-        (
-            "process_madvise",
-            &[("process_madvise", advise, BYTES, true)],
-        ),
+        ("process_madvise", &[("process_madvise", advise, BYTES, true)]),
         ("fallocate", &[shared(), ("fallocate", hole, 0, true)]),
         ("ftruncate", &[shared(), ("ftruncate", cut, 0, true)]),
     ];
     for (call, calls) in cases {
         let report = churned(calls);
-        let site = report
-            .sites
-            .iter()
-            .find(|site| site.call == call && site.requests > 0);
+        let site = report.sites.iter().find(|site| site.call == call && site.requests > 0);
         let site = site.unwrap_or_else(|| panic!("no site of {call}: {:#?}", report.sites));
         // This is the kernel's count. In the first round no call had given the memory back before.
         assert!(site.refaults >= 59 * 299 * PAGES, "{call}: {site:?}");
-        one(
-            &report.answer,
-            "Verdict    It is page faults, not your TLB: server 33 to 45 %",
-        );
+        one(&report.answer, "Verdict    It is page faults, not your TLB: server 33 to 45 %");
         one(&report.answer, "45 % system time; 1 800 000 page faults");
         let advice = report.advice.first();
         let advice = advice.unwrap_or_else(|| panic!("{call}: {:#?}", report.sites));
@@ -169,8 +133,5 @@ fn it_is_not_the_tlb_only_where_the_rest_is_named() {
     account(&mut all, 1_000);
     let lines = Report::new(all, None).answer;
     one(&lines, "It is not your TLB: no program loses 1 %");
-    one(
-        &lines,
-        "Besides    45 % system time; 1 000 page faults (under 0.1 %)",
-    );
+    one(&lines, "Besides    45 % system time; 1 000 page faults (under 0.1 %)");
 }

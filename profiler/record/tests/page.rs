@@ -88,35 +88,16 @@ fn the_page_can_be_used_on_every_width() {
     for width in [390, 1280] {
         let found = browser.ask(&page, width, USE);
         assert_eq!(found["room"], width, "{found}");
-        assert_eq!(
-            found["wide"].as_array().unwrap().len(),
-            0,
-            "at {width}: {found}"
-        );
-        assert!(
-            found["scroll"].as_u64() <= Some(u64::from(width)),
-            "at {width}: {found}"
-        );
+        assert_eq!(found["wide"].as_array().unwrap().len(), 0, "at {width}: {found}");
+        assert!(found["scroll"].as_u64() <= Some(u64::from(width)), "at {width}: {found}");
         assert!(found["count"].as_u64() > Some(10), "{found}");
         assert!(found["hit"].as_u64() > Some(0), "{found}");
-        assert!(
-            found["found"].as_str().unwrap().contains("90 interrupts"),
-            "{found}"
-        );
-        assert!(
-            found["after"].as_f64() > found["before"].as_f64(),
-            "{found}"
-        );
+        assert!(found["found"].as_str().unwrap().contains("90 interrupts"), "{found}");
+        assert!(found["after"].as_f64() > found["before"].as_f64(), "{found}");
         assert_eq!(found["back"], found["count"], "{found}");
-        assert!(
-            found["stolen"].as_str().unwrap().starts_with("all: 1."),
-            "{found}"
-        );
+        assert!(found["stolen"].as_str().unwrap().starts_with("all: 1."), "{found}");
         let left = found["left"].as_array().unwrap();
-        assert!(
-            left.iter().all(|call| call == "mprotect") && !left.is_empty(),
-            "{found}"
-        );
+        assert!(left.iter().all(|call| call == "mprotect") && !left.is_empty(), "{found}");
         assert!(found["rows"].as_u64() > Some(left.len() as u64), "{found}");
         assert!(found["colours"].as_u64() >= Some(2), "{found}");
         assert_eq!(found["matrix"], "97", "{found}");
@@ -149,10 +130,7 @@ fn nothing_that_a_recording_says_becomes_part_of_the_page() {
         .replace("flush_tlb_mm_range", "</script><script>evil()</script>")
         .replace("churn ", "<b>x</b> ");
     let (page, _) = shown(&evil);
-    assert!(
-        !page.contains("<script>evil"),
-        "a function's name ends the script"
-    );
+    assert!(!page.contains("<script>evil"), "a function's name ends the script");
     assert!(!page.contains("<b>x"), "a thread's name is markup");
 }
 
@@ -165,15 +143,10 @@ fn the_trace_is_json_with_a_slice_for_each_interrupt() {
     // One of the interrupts was taken by a program that isn't in the recording.
     assert_eq!(of("shootdown"), 96);
     let returned = PERF.matches(":sys_exit_").count();
-    assert!(
-        (105..=returned).contains(&of("call")),
-        "{} of {returned}",
-        of("call")
-    );
+    assert!((105..=returned).contains(&of("call")), "{} of {returned}", of("call"));
     assert!(of("wait") >= 90, "{}", of("wait"));
-    let negative = events
-        .iter()
-        .filter(|event| event["dur"].as_f64().is_some_and(|took| took < 0.0));
+    let negative =
+        events.iter().filter(|event| event["dur"].as_f64().is_some_and(|took| took < 0.0));
     assert_eq!(negative.count(), 0);
 }
 
@@ -201,10 +174,7 @@ fn an_arrow_leads_from_each_wait_to_its_interrupts() {
     assert_eq!(starts.len(), arrivals.len());
     for (start, arrival) in starts.into_iter().zip(arrivals) {
         assert_eq!(start["id"], arrival["id"]);
-        assert!(
-            start["ts"].as_f64() <= arrival["ts"].as_f64(),
-            "{start} {arrival}"
-        );
+        assert!(start["ts"].as_f64() <= arrival["ts"].as_f64(), "{start} {arrival}");
         assert!(around(start, "wait"), "{start}");
         assert!(around(arrival, "shootdown"), "{arrival}");
     }

@@ -25,23 +25,18 @@ const CALLS: usize = 5_000;
 fn churn() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples/churn");
-    assert!(
-        program.exists(),
-        "first: cargo build -p quell-record --example churn"
-    );
+    assert!(program.exists(), "first: cargo build -p quell-record --example churn");
     program
 }
 
 fn wanted(names: &[(&str, bool, Stack)]) -> Vec<EventRequest> {
-    let wanted = names
-        .iter()
-        .map(|&(event, everywhere, stack)| EventRequest {
-            event: event.to_owned(),
-            everywhere,
-            stack,
-            counted: CountMode::Yes,
-            filter: None,
-        });
+    let wanted = names.iter().map(|&(event, everywhere, stack)| EventRequest {
+        event: event.to_owned(),
+        everywhere,
+        stack,
+        counted: CountMode::Yes,
+        filter: None,
+    });
     wanted.collect()
 }
 
@@ -61,13 +56,7 @@ impl Shell {
     fn start(calls: usize) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", "\"$0\" \"$1\"; exit"]).arg(churn());
-        Self(
-            shell
-                .arg(calls.to_string())
-                .process_group(0)
-                .spawn()
-                .unwrap(),
-        )
+        Self(shell.arg(calls.to_string()).process_group(0).spawn().unwrap())
     }
 }
 
@@ -93,10 +82,7 @@ fn a_process_is_recorded_with_the_children_that_it_has_already() {
         return;
     };
     let said = recorder.host().scope.clone();
-    assert!(
-        said.starts_with("process ") && said.contains("its descendants: churn "),
-        "{said}"
-    );
+    assert!(said.starts_with("process ") && said.contains("its descendants: churn "), "{said}");
     let (summary, mut recording) = run(recorder, |progress| progress.kept > 100);
     let mut of_child = 0;
     while let Some(item) = recording.next().unwrap() {
@@ -137,13 +123,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<Prog
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(churn());
     command.arg(calls.to_string());
-    let options = Options {
-        wanted,
-        overhead,
-        sums: SumMode::No,
-        outlives: false,
-        buffer: None,
-    };
+    let options = Options { wanted, overhead, sums: SumMode::No, outlives: false, buffer: None };
     let recorder = open(options, Scope::Command(command))?;
     let (summary, mut recording) = run(recorder, |_| false);
     assert!(summary.exit.unwrap().success());
@@ -157,10 +137,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<Prog
             Item::Statistics(read) => after = Some(read),
             Item::Window(window) => {
                 let last = samples.last().map_or(0, |sample: &Sample| sample.time_ns);
-                assert!(
-                    last <= window.end_ns,
-                    "{last} is told before {window:?} ends"
-                );
+                assert!(last <= window.end_ns, "{last} is told before {window:?} ends");
                 items.push(Item::Window(window));
             }
             item => items.push(item),
@@ -171,20 +148,12 @@ fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<Prog
         "the buffers of the CPUs are merged by time"
     );
     let (before, after) = (before.unwrap(), after.unwrap());
-    Some(ProgramRecording {
-        summary,
-        samples,
-        before,
-        after,
-        items,
-    })
+    Some(ProgramRecording { summary, samples, before, after, items })
 }
 
 impl ProgramRecording {
     fn of(&self, event: &str) -> impl Iterator<Item = &Sample> {
-        self.samples
-            .iter()
-            .filter(move |sample| &*sample.event == event)
+        self.samples.iter().filter(move |sample| &*sample.event == event)
     }
 
     fn host(&self) -> &Host {
@@ -196,12 +165,7 @@ impl ProgramRecording {
     }
 
     fn exact(&self, event: &str) -> u64 {
-        self.summary
-            .counts
-            .iter()
-            .find(|count| count.event == event)
-            .unwrap()
-            .exact
+        self.summary.counts.iter().find(|count| count.event == event).unwrap().exact
     }
 }
 
@@ -225,27 +189,14 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
     let calls = recorded.of(madvise).filter(own);
     let calls: Vec<&Sample> = calls.collect();
     let lost = recorded.summary.lost as usize;
-    assert!(
-        calls.len() <= CALLS && calls.len() + lost >= CALLS,
-        "{} and {lost} lost",
-        calls.len()
-    );
+    assert!(calls.len() <= CALLS && calls.len() + lost >= CALLS, "{} and {lost} lost", calls.len());
     assert!(recorded.exact(madvise) >= CALLS as u64);
-    assert!(
-        calls.iter().all(|sample| &*sample.comm == "churn"),
-        "{:?}",
-        calls[0]
-    );
+    assert!(calls.iter().all(|sample| &*sample.comm == "churn"), "{:?}", calls[0]);
 
     // The program's function must be on the stack, with its name.
     let named = calls.iter().filter(|sample| {
         let mut frames = sample.stack.iter();
-        frames.any(|frame| {
-            frame
-                .symbol
-                .as_deref()
-                .is_some_and(|name| name.contains("give_back"))
-        })
+        frames.any(|frame| frame.symbol.as_deref().is_some_and(|name| name.contains("give_back")))
     });
     let named = named.count();
     assert!(
@@ -263,11 +214,7 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
     });
     let targets = targets.count() as u64;
     let row = |read: &Statistics| read.interrupt("TLB");
-    let known = !recorded
-        .host()
-        .missing
-        .iter()
-        .any(|event| event == function);
+    let known = !recorded.host().missing.iter().any(|event| event == function);
     if let (true, Some(before), Some(after)) = (known, row(&recorded.before), row(&recorded.after))
     {
         let counted = after - before;
@@ -280,15 +227,9 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
     }
 
     // Time must not run backwards.
-    let backwards = recorded
-        .samples
-        .windows(2)
-        .filter(|pair| pair[1].time_ns < pair[0].time_ns);
+    let backwards = recorded.samples.windows(2).filter(|pair| pair[1].time_ns < pair[0].time_ns);
     let backwards = backwards.count();
-    assert!(
-        backwards * 100 <= recorded.samples.len(),
-        "{backwards} samples out of order"
-    );
+    assert!(backwards * 100 <= recorded.samples.len(), "{backwards} samples out of order");
 }
 
 #[test]
@@ -329,9 +270,7 @@ fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
     let has_no_room =
         |item: &&Item| matches!(item, Item::Lost(lost) if lost.why == LossReason::Full);
     assert_eq!(recorded.items.iter().find(has_no_room), None);
-    let whole = recorded
-        .of(madvise)
-        .filter(|call| call.number("len_in") == Some(4096));
+    let whole = recorded.of(madvise).filter(|call| call.number("len_in") == Some(4096));
     assert_eq!(whole.count(), calls);
 }
 
@@ -349,10 +288,7 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
     let is_stop = |item: &Item| matches!(item, Item::Note(note) if note.starts_with("Counting interrupts cost more"));
     let was_stopped = recorded.items.iter().any(is_stop);
     let counted = recorded.exact(enter);
-    assert!(
-        counted >= calls as u64 || was_stopped,
-        "{counted} of {calls}"
-    );
+    assert!(counted >= calls as u64 || was_stopped, "{counted} of {calls}");
     let entered: Vec<&Sample> = recorded.of(enter).collect();
     assert!(entered.len() < calls, "everything was recorded");
     let windows: Vec<_> = recorded
@@ -366,9 +302,7 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
     assert!(!windows.is_empty());
     for sample in &entered {
         // The recorded window begins just before the real one, and ends just after it.
-        let inside = windows
-            .iter()
-            .any(|w| (w.start_ns..=w.end_ns).contains(&sample.time_ns));
+        let inside = windows.iter().any(|w| (w.start_ns..=w.end_ns).contains(&sample.time_ns));
         assert!(inside, "{} is in none of {windows:?}", sample.time_ns);
     }
     // Each recorded call must have its end, except at the edges of windows.
@@ -380,11 +314,7 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
             false => ended += usize::from(open.remove(&sample.tid).is_some()),
         }
     }
-    assert!(
-        entered.len() - ended <= 2 * windows.len(),
-        "{} entered, {ended} ended",
-        entered.len()
-    );
+    assert!(entered.len() - ended <= 2 * windows.len(), "{} entered, {ended} ended", entered.len());
 }
 
 #[test]
@@ -408,10 +338,7 @@ fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is
     let enter = "syscalls:sys_enter_madvise";
     let filtered = |or_all| {
         let mut wanted = wanted(&[(enter, false, Stack::Absent)]);
-        wanted[0].filter = Some(Filter {
-            text: "no_such_field == 1".to_owned(),
-            or_all,
-        });
+        wanted[0].filter = Some(Filter { text: "no_such_field == 1".to_owned(), or_all });
         wanted
     };
     let mut all = filtered(true);
@@ -422,9 +349,7 @@ fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is
         return;
     };
     // Each call is recorded once, by the first event. The others recorded nothing.
-    let own = recorded
-        .of(enter)
-        .filter(|call| call.number("len_in") == Some(4096));
+    let own = recorded.of(enter).filter(|call| call.number("len_in") == Some(4096));
     assert_eq!(own.count(), 60);
     let notes = recorded.items.iter().filter_map(|item| match item {
         Item::Note(note) if note.contains("no_such_field") => Some(note),
@@ -463,10 +388,8 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
         overhead: 1000.0,
         ..Options::default()
     };
-    options.wanted[0].filter = Some(Filter {
-        text: "func.function == flush_tlb_func".to_owned(),
-        or_all: true,
-    });
+    options.wanted[0].filter =
+        Some(Filter { text: "func.function == flush_tlb_func".to_owned(), or_all: true });
     let Some(recorder) = open(options, Scope::Command(command)) else {
         return;
     };
@@ -494,10 +417,7 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
         }
     }
     // Each call gives back one page that was touched. A thread gives its stack back when it ends.
-    assert!(
-        (calls..=calls + 8).contains(&discarded),
-        "{discarded} flushes of {calls} calls"
-    );
+    assert!((calls..=calls + 8).contains(&discarded), "{discarded} flushes of {calls} calls");
     let own = |module: &Arc<str>| module.ends_with("/churn");
     // If the other thread never ran at the same time, no place was looked up.
     assert!(places.iter().all(own), "{places:?}");
@@ -505,10 +425,7 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
     eprintln!("{sent} sent and {taken} taken, {row} in /proc/interrupts");
     // The readings of the row are further apart than those of the sums, so the row may contain a few more.
     for counted in [sent, taken] {
-        assert!(
-            counted.abs_diff(row) <= row / 100 + 10,
-            "{counted} of {row}"
-        );
+        assert!(counted.abs_diff(row) <= row / 100 + 10, "{counted} of {row}");
     }
 }
 
@@ -593,8 +510,5 @@ fn a_program_that_ends_while_all_are_recorded_keeps_its_own_counts_and_time() {
     assert!(sent.abs_diff(row) <= row / 50 + 10, "{sent} of {row}");
     // Its last reading may be a second old. Its rate until then tells the rest.
     let cpu = used.cpu.as_secs_f64();
-    assert!(
-        (ran.as_secs_f64() - cpu).abs() <= cpu / 2.0 + 0.1,
-        "{ran:?} of {used:?}"
-    );
+    assert!((ran.as_secs_f64() - cpu).abs() <= cpu / 2.0 + 0.1, "{ran:?} of {used:?}");
 }

@@ -70,10 +70,7 @@ pub(crate) fn add(
     event: &str,
     fields: Fields,
 ) {
-    all.item(
-        Item::Sample(sample(time_ns, process, event, fields)),
-        &mut (),
-    );
+    all.item(Item::Sample(sample(time_ns, process, event, fields)), &mut ());
 }
 
 /// Adds the events of one interrupt. It's queued, and 2 us later a function runs for 2 us.
@@ -85,22 +82,12 @@ pub(crate) fn interrupt(mut add: impl FnMut(&str, u64, Fields), at: u64) {
 
 /// Returns the count of an event that happened `exact` times and was recorded `seen` times.
 pub(crate) fn count(event: &str, exact: u64, seen: u64) -> Item {
-    Item::Count(Count {
-        event: event.into(),
-        exact,
-        seen,
-        kept: seen,
-    })
+    Item::Count(Count { event: event.into(), exact, seen, kept: seen })
 }
 
 /// Returns a program's user and kernel time by the kernel's account.
 pub(crate) fn ran(comm: &str, user_ns: u64, kernel_ns: u64) -> CpuTime {
-    CpuTime {
-        comm: comm.into(),
-        user_ns,
-        kernel_ns,
-        ..CpuTime::default()
-    }
+    CpuTime { comm: comm.into(), user_ns, kernel_ns, ..CpuTime::default() }
 }
 
 /// Returns prices of a host. A page fault costs `fault_ns` to 1.5 times that.
@@ -114,11 +101,5 @@ pub(crate) fn prices(fault_ns: f64) -> Item {
 
 /// Returns a reading of the kernel's counters that contains none.
 pub(crate) fn read(when: ReadTime, time_ns: u64) -> Statistics {
-    Statistics {
-        when,
-        time_ns,
-        interrupts: Vec::new(),
-        vmstat: Vec::new(),
-        cpu_ns: Vec::new(),
-    }
+    Statistics { when, time_ns, interrupts: Vec::new(), vmstat: Vec::new(), cpu_ns: Vec::new() }
 }

@@ -102,30 +102,18 @@ fn run_json(
 ) -> PyResult<String> {
     let mut workload = requests::workload(workload, None)?;
     for pair in &parameters {
-        workload
-            .set(pair)
-            .map_err(|wrong| value_error(format_args!("params {pair}: {wrong}")))?;
+        workload.set(pair).map_err(|wrong| value_error(format_args!("params {pair}: {wrong}")))?;
     }
     if !(1..=1000).contains(&seeds) {
-        return Err(value_error(format_args!(
-            "seeds {seeds}: expected 1 to 1000"
-        )));
+        return Err(value_error(format_args!("seeds {seeds}: expected 1 to 1000")));
     }
     let number = number.map_or(Ok(workload.cpus()), cpus)?;
     let job = Job {
         seed,
         lines,
-        ..Job::new(
-            Arc::new(machine.file),
-            workload,
-            policy_or_file(policy_text)?,
-            number,
-        )
+        ..Job::new(Arc::new(machine.file), workload, policy_or_file(policy_text)?, number)
     };
-    let listeners = Listeners {
-        progress,
-        found: None,
-    };
+    let listeners = Listeners { progress, found: None };
     let report = watched(py, listeners, None, seeds.into(), |work| {
         run::with_seeds(&job, seeds, &work.stop, || work.done())
     })?;
@@ -166,9 +154,7 @@ impl GridRequest {
             seeds: self.seeds,
         };
         match grid.size() {
-            0 => Err(value_error(
-                "no runs: a list of values is empty, or seeds is 0",
-            )),
+            0 => Err(value_error("no runs: a list of values is empty, or seeds is 0")),
             size if size > MOST_CELLS => Err(value_error(format_args!(
                 "more than {MOST_CELLS} runs: use fewer values or seeds"
             ))),
@@ -233,8 +219,7 @@ fn file_text(name: &str) -> PyResult<Option<String>> {
         return Ok(None);
     }
     let text = machines::read(name.as_ref());
-    text.map(Some)
-        .map_err(|error| value_error(format_args!("{name}: {error}")))
+    text.map(Some).map_err(|error| value_error(format_args!("{name}: {error}")))
 }
 
 /// Returns the names of the built-in machines.

@@ -40,16 +40,13 @@ pub fn policy_or_file(text: &str) -> PyResult<PolicyChoice> {
 pub fn cpus(number: usize) -> PyResult<usize> {
     match number {
         1..=MOST_CPUS => Ok(number),
-        _ => Err(value_error(format_args!(
-            "cpus {number}: expected 1 to {MOST_CPUS}"
-        ))),
+        _ => Err(value_error(format_args!("cpus {number}: expected 1 to {MOST_CPUS}"))),
     }
 }
 
 /// Parses a part of a list, in the form that `--shard` takes.
 pub fn shard(text: &str) -> PyResult<Shard> {
-    text.parse()
-        .map_err(|why| value_error(format_args!("part {text}: {why}")))
+    text.parse().map_err(|why| value_error(format_args!("part {text}: {why}")))
 }
 
 /// Returns a workload from its file's text, or finds it on this host by name.

@@ -109,9 +109,7 @@ pub fn watched<T: Send>(
         let mut raised = Ok(());
         while raised.is_ok() && !worker.is_finished() {
             py.detach(|| thread::park_timeout(LOOK));
-            raised = py
-                .check_signals()
-                .and_then(|()| state.tell(listeners, pieces, &mut last));
+            raised = py.check_signals().and_then(|()| state.tell(listeners, pieces, &mut last));
         }
         state.stop.store(raised.is_err(), Relaxed);
         let result = py.detach(|| worker.join());
@@ -125,10 +123,7 @@ pub fn watched<T: Send>(
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!(
-        "the machine in software has failed: {}",
-        text.unwrap_or("without a message")
-    )
+    format!("the machine in software has failed: {}", text.unwrap_or("without a message"))
 }
 
 /// Makes rows of the items, one item after the other, and returns them as JSON. Each item is a piece.
@@ -141,10 +136,7 @@ pub fn rows<I: Sync, R: Send + Serialize>(
     items: &[I],
     rows_of: impl Fn(&I, &mut Results) -> Vec<R> + Send,
 ) -> PyResult<Vec<String>> {
-    let listeners = Listeners {
-        progress,
-        found: None,
-    };
+    let listeners = Listeners { progress, found: None };
     let rows = watched(py, listeners, None, items.len(), move |work| {
         let mut results = Results::default();
         let mut rows = Vec::new();

@@ -6,10 +6,7 @@ use std::hash::BuildHasher;
 /// The largest number of CPUs in a run.
 pub const MAX_CPUS: usize = crate::generated::program::MAX_CPUS;
 
-const _: () = assert!(
-    MAX_CPUS <= quell_vm::sim::heap::CPUS,
-    "each CPU has a part of the heap"
-);
+const _: () = assert!(MAX_CPUS <= quell_vm::sim::heap::CPUS, "each CPU has a part of the heap");
 
 /// The number of places in a CPU's store buffer.
 pub const BUFFER: usize = 8;
@@ -65,11 +62,7 @@ impl Action {
     }
     /// Returns the CPU that acts.
     pub const fn cpu(self) -> usize {
-        if self.0 < DRAIN {
-            self.0 as usize % MAX_CPUS
-        } else {
-            (self.0 - DRAIN) as usize / BUFFER
-        }
+        if self.0 < DRAIN { self.0 as usize % MAX_CPUS } else { (self.0 - DRAIN) as usize / BUFFER }
     }
     /// Returns the action's kind.
     pub const fn kind(self) -> Kind {
@@ -124,11 +117,8 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     }
     let cpus = (0..MAX_CPUS).map(|offset| (current + offset) % MAX_CPUS);
     for cpu in cpus {
-        let choices = [
-            Action::step(cpu).bit(),
-            enabled & drains(cpu),
-            Action::interrupt(cpu).bit(),
-        ];
+        let choices =
+            [Action::step(cpu).bit(), enabled & drains(cpu), Action::interrupt(cpu).bit()];
         for set in choices {
             if let Some(action) = members(set & enabled).next() {
                 return Some(action);
@@ -150,11 +140,7 @@ pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     let turn = FxBuildHasher.hash_one(decision / TURN) as usize % MAX_CPUS;
     let cpus = (0..MAX_CPUS).map(|offset| (turn + offset) % MAX_CPUS);
     for cpu in cpus {
-        let choices = [
-            Action::interrupt(cpu).bit(),
-            drains(cpu),
-            Action::step(cpu).bit(),
-        ];
+        let choices = [Action::interrupt(cpu).bit(), drains(cpu), Action::step(cpu).bit()];
         for set in choices {
             if let Some(action) = members(set & enabled).next() {
                 return Some(action);

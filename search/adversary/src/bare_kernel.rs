@@ -152,10 +152,7 @@ impl BareKernel<'_> {
 
     /// Takes the lock of a space's tables.
     pub fn lock(&self, space: usize) {
-        while self.locks[space]
-            .compare_exchange(0, 1, Acquire, Relaxed)
-            .is_err()
-        {
+        while self.locks[space].compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             self.hw.relax();
         }
     }
@@ -168,8 +165,7 @@ impl BareKernel<'_> {
     /// Writes an entry, which was empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
         // The ordering is the one that the manager uses for its entries. [mutant VmMapsBeforeContent]
-        self.entry(space, page)
-            .store(leaf_word(frame, writable), Release);
+        self.entry(space, page).store(leaf_word(frame, writable), Release);
     }
 
     /// Writes the entry of a large page, which was empty. Only the first few base pages of it have frames here.
@@ -207,10 +203,7 @@ impl BareKernel<'_> {
         let me = self.hw.this_cpu().index();
         let from = self.current[me].get().map(|from| &self.spaces[from]);
         self.hw.say(|| format!("switch to space {space}"));
-        self.engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(from, &self.spaces[space]);
+        self.engine.this_cpu().mask_interrupts().switch(from, &self.spaces[space]);
         self.current[me].set(Some(space));
     }
 
@@ -256,8 +249,7 @@ impl BareKernel<'_> {
         if pages == 0 {
             return;
         }
-        self.hw
-            .say(|| format!("starts to unmap({space}, {page:#x})"));
+        self.hw.say(|| format!("starts to unmap({space}, {page:#x})"));
         let mut batch = self.engine.batch(Purpose::Call);
         self.report_unmapped(space, page, &mut batch);
         self.nested(space, page + 1, pages - 1);
@@ -270,16 +262,12 @@ impl BareKernel<'_> {
 
     /// Reports to the judge the return of a call that unmapped a range.
     pub fn returned_unmap(&self, space: usize, range: PageRange) {
-        self.hw.note(Event::ReturnedUnmap {
-            root: root_of(space),
-            range,
-        });
+        self.hw.note(Event::ReturnedUnmap { root: root_of(space), range });
     }
 
     /// Lets programs execute a page. That adds a right, so it needs no flush.
     pub fn allow_execution(&self, space: usize, page: u64) {
-        self.entry(space, page)
-            .fetch_or(tables::EXECUTABLE, ENTRY_ORDER);
+        self.entry(space, page).fetch_or(tables::EXECUTABLE, ENTRY_ORDER);
     }
 
     /// Removes the right to write to a page.
@@ -291,8 +279,7 @@ impl BareKernel<'_> {
 
     /// Removes the right to execute a page.
     pub fn forbid_execution(&self, space: usize, page: u64) {
-        self.hw
-            .say(|| format!("forbid execution({space}, {page:#x})"));
+        self.hw.say(|| format!("forbid execution({space}, {page:#x})"));
         self.take_right(space, page, tables::EXECUTABLE);
         self.hw.note(Event::ReturnedProtect {
             root: root_of(space),
@@ -342,14 +329,10 @@ impl BareKernel<'_> {
 
     /// Maps a page of zeroes, as a fault does.
     pub fn map_zeroes(&self, space: usize, page: u64, frame: Frame) {
-        self.hw
-            .say(|| format!("maps zeroed frame {:#x} at {page:#x}", frame.0));
+        self.hw.say(|| format!("maps zeroed frame {:#x} at {page:#x}", frame.0));
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
-        let extent = Extent {
-            first: frame,
-            frames: 1,
-        };
+        let extent = Extent { first: frame, frames: 1 };
         // SAFETY: the frame was free, so nobody else uses it.
         unsafe { self.hw.zero(extent, Strategy::Stores) };
         self.hw.note(Event::FrameZeroed { frame, frames: 1 });
@@ -410,8 +393,7 @@ impl BareKernel<'_> {
 
     /// Unmaps two base pages and a large page with one flush.
     pub fn unmap_mixed(&self, space: usize, page: u64, large: u64) {
-        self.hw
-            .say(|| format!("unmap({space}, {page:#x}.. and large {large:#x})"));
+        self.hw.say(|| format!("unmap({space}, {page:#x}.. and large {large:#x})"));
         let base = PageRange::base(Page(page), 2);
         let large = PageRange::one(Page(large), PageSize::Large);
         self.lock(space);
@@ -465,8 +447,7 @@ impl BareKernel<'_> {
     /// Requires that loads of the page return `value` from now on. `None` ends the requirement.
     pub fn must_read(&self, space: usize, page: u64, value: Option<u64>) {
         context::point(Op::Note);
-        self.hw
-            .say(|| format!("page {page:#x} of {space} must now contain {value:?}"));
+        self.hw.say(|| format!("page {page:#x} of {space} must now contain {value:?}"));
         context::with(|core| core.oracle.must_read(root_of(space).0 as u32, page, value));
     }
 
@@ -492,8 +473,7 @@ impl BareKernel<'_> {
 
     /// Moves the leaf table of [`SECOND`], whose first `pages` pages are mapped, to [`THIRD`].
     pub fn move_table(&self, space: usize, pages: u64) {
-        self.hw
-            .say(|| format!("moves the leaf table of {SECOND:#x} to {THIRD:#x}"));
+        self.hw.say(|| format!("moves the leaf table of {SECOND:#x} to {THIRD:#x}"));
         let root = self.hw.table(root_of(space));
         let range = PageRange::base(Page(SECOND), pages);
         self.lock(space);
@@ -510,9 +490,7 @@ impl BareKernel<'_> {
     pub fn retire(&self, space: usize) {
         self.hw.say(|| format!("retires space {space}"));
         self.engine.retire(&self.spaces[space]);
-        self.hw.note(Event::SpaceRetired {
-            root: root_of(space),
-        });
+        self.hw.note(Event::SpaceRetired { root: root_of(space) });
     }
 
     /// Sets a flag for which another CPU waits.

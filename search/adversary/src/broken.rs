@@ -83,11 +83,7 @@ pub struct BrokenMachine<H> {
 impl<H> BrokenMachine<H> {
     /// Wraps a machine. `mistake` is the mistake to make, if any.
     pub fn new(machine: H, mistake: Option<Boundary>) -> Self {
-        BrokenMachine {
-            machine,
-            mistake,
-            spared: AtomicBool::new(false),
-        }
+        BrokenMachine { machine, mistake, spared: AtomicBool::new(false) }
     }
 
     /// Runs `body` without the mistake.
@@ -128,11 +124,7 @@ impl<H> BrokenMachine<H> {
             ) if range.stride == PageSize::Base => {
                 let stride = PageSize::Large;
                 let pages = range.pages.next_multiple_of(stride.pages());
-                let range = PageRange {
-                    pages,
-                    stride,
-                    ..range
-                };
+                let range = PageRange { pages, stride, ..range };
                 Some(Invalidation::Range { tag, range, scope })
             }
             (Some(Boundary::LargePageAsBasePage), Invalidation::Range { tag, range, scope })
@@ -275,10 +267,7 @@ unsafe impl<M: Machine> Machine for BrokenMachine<M> {
         let rules = self.machine.tlb_rules();
         if self.has(Boundary::RulesOfAnother) {
             let break_before_make = Break::Never;
-            return TlbRules {
-                break_before_make,
-                ..rules
-            };
+            return TlbRules { break_before_make, ..rules };
         }
         rules
     }

@@ -214,14 +214,8 @@ pub fn row(case: &Case<'_>, report: &Report) -> Row {
         pruned: report.pruned,
         states: report.states,
         stands_for: report.stands_for,
-        never_fired: report
-            .missed
-            .iter()
-            .map(|reach| reach.label().into())
-            .collect(),
-        fired: fired
-            .map(|(reach, count)| (reach.label().into(), count))
-            .collect(),
+        never_fired: report.missed.iter().map(|reach| reach.label().into()).collect(),
+        fired: fired.map(|(reach, count)| (reach.label().into(), count)).collect(),
         violation: failure.map(|failure| violation(&failure.violation)),
         replay: failure.map(|failure| replay_code(case, &failure.deviations)),
     }
@@ -241,9 +235,7 @@ pub fn violation(violation: &Violation) -> Breach {
 
 /// Returns whether a name is that of a file.
 pub fn is_file(name: &str) -> bool {
-    Path::new(name)
-        .extension()
-        .is_some_and(|extension| extension == "toml")
+    Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
 fn text(name: &str, read: FileReader<'_>) -> Result<String, String> {
@@ -320,9 +312,7 @@ pub fn workload(whole: &str, read: FileReader<'_>) -> Result<&'static Scenario<'
                 let wrong = || format!("{whole}: expected a number of CPUs, not {number}");
                 cpus = number.parse().map_err(|_| wrong())?;
             }
-            _ => workload
-                .set(pair)
-                .map_err(|wrong| format!("--param {pair}: {wrong}"))?,
+            _ => workload.set(pair).map_err(|wrong| format!("--param {pair}: {wrong}"))?,
         }
     }
     let refused = |why: String| format!("{whole}: {why}");
@@ -349,10 +339,7 @@ mod tests {
         assert_eq!((scenario.name, scenario.cpus), (&whole[..], 3));
         let code = format!("{whole}:x86:S0+S4:12.3-4.5");
         assert_eq!(workload_of(&code), Some(&whole[..]));
-        assert_eq!(
-            workload_of("c:/mine.toml,a=1:x86:all:"),
-            Some("c:/mine.toml,a=1")
-        );
+        assert_eq!(workload_of("c:/mine.toml,a=1:x86:all:"), Some("c:/mine.toml,a=1"));
         assert_eq!(workload_of("unmap-access:x86:all:1.2"), None);
         for wrong in ["dontneed,pages", "dontneed,page=1", "dontneed,cpus=9"] {
             assert!(workload(wrong, &nothing).is_err(), "{wrong}");
@@ -361,13 +348,7 @@ mod tests {
 
     #[test]
     fn what_is_left_empty_is_everything() {
-        let all = Choice {
-            names: &[],
-            parameters: &[],
-            cpus: None,
-            machines: &[],
-            policies: &[],
-        };
+        let all = Choice { names: &[], parameters: &[], cpus: None, machines: &[], policies: &[] };
         let cases = all.cases(&nothing).expect("all of them");
         for scenario in Scenario::ALL {
             let of = |case: &&Case<'_>| case.scenario.name == scenario.name;

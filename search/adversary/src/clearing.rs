@@ -19,10 +19,7 @@ use std::sync::atomic::AtomicU64;
 
 const PAGE: u64 = 4096;
 /// An extent of 2 MB.
-const WHOLE: Extent = Extent {
-    first: Frame(512),
-    frames: 512,
-};
+const WHOLE: Extent = Extent { first: Frame(512), frames: 512 };
 /// The frame of the extent for which a program waits.
 const FAULT: Frame = Frame(700);
 /// The maximum length of a piece, in bytes.
@@ -53,10 +50,7 @@ struct OwnedFrame(u64);
 // SAFETY: no memory is behind any frame.
 unsafe impl OwnedMemory for OwnedFrame {
     fn extent(&self) -> Extent {
-        Extent {
-            first: Frame(self.0),
-            frames: 1,
-        }
+        Extent { first: Frame(self.0), frames: 1 }
     }
 }
 
@@ -80,19 +74,11 @@ pub fn broken_by(mistake: Mistake) -> Option<&'static str> {
 /// Returns the first broken promise about zeroing, if any.
 pub fn broken() -> Option<&'static str> {
     let machine = Recorder::default();
-    let policy = ClearPolicy {
-        cap_bytes: Some(CAP),
-        ..ClearPolicy::cooperative(Plan::default())
-    };
+    let policy = ClearPolicy { cap_bytes: Some(CAP), ..ClearPolicy::cooperative(Plan::default()) };
     let clearer = Clearer::new(&machine, &policy);
     // SAFETY: no memory is behind any frame.
     unsafe { clearer.extent(WHOLE, Some(FAULT), || machine.note(None)) };
-    let log = std::mem::take(
-        &mut *machine
-            .log
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner()),
-    );
+    let log = std::mem::take(&mut *machine.log.lock().unwrap_or_else(|broken| broken.into_inner()));
     let pieces = || log.iter().flatten();
     let near = |piece: &Extent| {
         piece.first.0 + policy.neighbours >= FAULT.0
@@ -121,12 +107,8 @@ pub fn broken() -> Option<&'static str> {
     if filled.frames > 3 {
         return Some("clearing ahead took more bandwidth than its budget");
     }
-    let zeroed = std::mem::take(
-        &mut *machine
-            .log
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner()),
-    );
+    let zeroed =
+        std::mem::take(&mut *machine.log.lock().unwrap_or_else(|broken| broken.into_inner()));
     while let Some(frame) = pool.take() {
         if !zeroed.contains(&Some(frame.get().extent())) {
             return Some("the pool hands out memory that was not zeroed (C8)");

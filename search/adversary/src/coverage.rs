@@ -93,10 +93,7 @@ pub struct Coverage {
 
 impl Default for Coverage {
     fn default() -> Self {
-        Coverage {
-            engine: [0; Counter::ALL.len()],
-            machine: [0; MachineEvent::COUNT],
-        }
+        Coverage { engine: [0; Counter::ALL.len()], machine: [0; MachineEvent::COUNT] }
     }
 }
 

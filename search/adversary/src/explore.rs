@@ -277,11 +277,7 @@ pub(crate) fn shrink(
             size = size.div_ceil(2);
         }
     }
-    Failure {
-        violation: best.1,
-        deviations: best.0,
-        found_with,
-    }
+    Failure { violation: best.1, deviations: best.0, found_with }
 }
 
 /// The default policies of a search: none, each mechanism alone, all.
@@ -324,12 +320,7 @@ mod tests {
 
     fn search_busy(machine: &str, budget: Budget) -> Report {
         let case = Case::on(&BUSY, machine);
-        let exploration = Exploration {
-            case,
-            budget,
-            seed: 1,
-            depth: 1,
-        };
+        let exploration = Exploration { case, budget, seed: 1, depth: 1 };
         explore(&mut Session::new(case), &exploration, |_, _| true)
     }
 
@@ -343,10 +334,7 @@ mod tests {
 
     #[test]
     fn a_state_that_leads_nowhere_is_a_breach_even_if_no_run_comes_there_again() {
-        let case = Case::on(
-            Scenario::named("unmap-access").expect("a scenario"),
-            "x86-broadcast",
-        );
+        let case = Case::on(Scenario::named("unmap-access").expect("a scenario"), "x86-broadcast");
         let mut session = Session::new(case);
         // The first search may contradict its own assumptions.
         let breach = loop {
@@ -443,10 +431,7 @@ mod tests {
             let mut session = Session::new(case);
             let (all, runs) = ends(&mut session, false);
             let (by_state, fewer) = ends(&mut session, true);
-            println!(
-                "{scenario} on {machine}: {} ends, {runs} runs, by state {fewer}",
-                all.len()
-            );
+            println!("{scenario} on {machine}: {} ends, {runs} runs, by state {fewer}", all.len());
             assert_eq!(by_state, all, "{scenario} on {machine}");
             saved += runs - fewer.min(runs);
         }

@@ -263,10 +263,7 @@ impl FootprintSet {
     /// Adds the footprints of one program's runs. Returns whether any are new. `family` separates machines on which the
     /// engine takes different paths.
     pub(crate) fn add(&mut self, footprints: Footprints, coverage: &Coverage, family: u64) -> bool {
-        let fired = coverage
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, count))| *count > 0);
+        let fired = coverage.iter().enumerate().filter(|(_, (_, count))| *count > 0);
         let fired =
             fired.map(|(number, _): (usize, (ReachGoal, u64))| key(COUNTS, number as u32, 1));
         let before = self.found.len();
@@ -283,10 +280,7 @@ impl FootprintSet {
     }
 
     fn of(&self, kinds: [u64; 2]) -> usize {
-        self.found
-            .iter()
-            .filter(|key| kinds.contains(&(**key & 7)))
-            .count()
+        self.found.iter().filter(|key| kinds.contains(&(**key & 7))).count()
     }
 
     /// Returns the number of transitions seen.

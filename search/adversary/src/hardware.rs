@@ -52,14 +52,7 @@ impl Adversary {
         cpus: usize,
         memory: MemoryMap,
     ) -> Self {
-        Adversary {
-            features,
-            kind,
-            first,
-            cpus,
-            unscheduled: 0,
-            memory,
-        }
+        Adversary { features, kind, first, cpus, unscheduled: 0, memory }
     }
 
     /// Makes the machine a guest's, whose hypervisor deschedules some CPUs.
@@ -67,10 +60,7 @@ impl Adversary {
     /// Whenever an initiator needs a CPU in `unscheduled` (bit `n` for active CPU `n`), the hypervisor has descheduled
     /// it. It flushes the CPU before it runs it again.
     pub fn with_unscheduled(self, unscheduled: u8) -> Self {
-        Adversary {
-            unscheduled,
-            ..self
-        }
+        Adversary { unscheduled, ..self }
     }
 
     /// Returns the machine's kind.
@@ -208,9 +198,7 @@ unsafe impl Hardware for Adversary {
         }
         point(Op::Barrier);
         on_machine(|core, me| {
-            core.say(me, || {
-                format!("leaves the flush of CPU {cpu} to the hypervisor")
-            });
+            core.say(me, || format!("leaves the flush of CPU {cpu} to the hypervisor"));
             core.flush_on_reentry(cpu);
         });
         true
@@ -243,14 +231,9 @@ unsafe impl Hardware for Adversary {
 
 impl PhysicalMemory for Adversary {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
-        let at_once = !point(Op::Content {
-            frame: extent.first.0 as u32,
-            store: true,
-        });
+        let at_once = !point(Op::Content { frame: extent.first.0 as u32, store: true });
         on_machine(|core, me| {
-            core.say(me, || {
-                format!("zeroes {} frames from {:#x}", extent.frames, extent.first.0)
-            });
+            core.say(me, || format!("zeroes {} frames from {:#x}", extent.frames, extent.first.0));
             let fill = Fill {
                 first: extent.first.0 as u32,
                 frames: extent.frames as u32,
@@ -340,10 +323,7 @@ unsafe impl Machine for Adversary {
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
-        point(Op::Content {
-            frame: frame.0 as u32,
-            store: false,
-        });
+        point(Op::Content { frame: frame.0 as u32, store: false });
         on_machine(|core, me| {
             into.fill(0);
             for word in words(offset, into.len()) {
@@ -355,10 +335,7 @@ unsafe impl Machine for Adversary {
     }
 
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
-        let at_once = !point(Op::Content {
-            frame: frame.0 as u32,
-            store: true,
-        });
+        let at_once = !point(Op::Content { frame: frame.0 as u32, store: true });
         on_machine(|core, me| {
             core.say(me, || format!("writes frame {:#x}", frame.0));
             let mut content = [None; FRAME_WORDS];
@@ -374,23 +351,15 @@ unsafe impl Machine for Adversary {
 
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
         for frame in 0..frames {
-            point(Op::Content {
-                frame: (from.0 + frame) as u32,
-                store: false,
-            });
+            point(Op::Content { frame: (from.0 + frame) as u32, store: false });
             let words: [Option<u64>; FRAME_WORDS] = on_machine(|core, me| {
                 let seen = |word| core.content_seen(me, (from.0 + frame) as u32, word);
                 std::array::from_fn(|word| Some(seen(word)))
             });
             let to = to.plus(frame);
-            let at_once = !point(Op::Content {
-                frame: to.0 as u32,
-                store: true,
-            });
+            let at_once = !point(Op::Content { frame: to.0 as u32, store: true });
             on_machine(|core, me| {
-                core.say(me, || {
-                    format!("copies frame {:#x} to {:#x}", from.0 + frame, to.0)
-                });
+                core.say(me, || format!("copies frame {:#x} to {:#x}", from.0 + frame, to.0));
                 core.fill(me, Fill::of(to, words), at_once);
             });
         }

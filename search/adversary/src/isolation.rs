@@ -21,10 +21,7 @@ pub(crate) struct UserHalfState {
 impl UserHalfState {
     /// Creates the state of a CPU that has used no half.
     pub(crate) fn new() -> Self {
-        UserHalfState {
-            behind: UserHalves::new().to_bits(),
-            user: None,
-        }
+        UserHalfState { behind: UserHalves::new().to_bits(), user: None }
     }
 
     /// Returns the state that affects the CPU's future.

@@ -170,16 +170,10 @@ impl MachineKind {
             Tags::Global(more) => {
                 // The engine needs more tags than CPUs, and tag 0 is the kernel's.
                 let enough = (2..).find(|bits| (1 << bits) - 1 > cpus).unwrap_or(2);
-                Tagging::Global {
-                    bits: enough + more,
-                }
+                Tagging::Global { bits: enough + more }
             }
         };
-        Features {
-            tagging,
-            broadcast: self.broadcasts(),
-            full_above: 3,
-        }
+        Features { tagging, broadcast: self.broadcasts(), full_above: 3 }
     }
 
     /// Returns whether the machine broadcasts invalidations.

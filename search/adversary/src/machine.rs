@@ -153,12 +153,10 @@ impl Cpu {
 
     /// Returns the buffered stores that fill frames.
     fn fills(&self) -> impl Iterator<Item = (&BufferedOp, &Fill)> {
-        self.buffer
-            .others()
-            .filter_map(|entry| match &entry.target {
-                Target::Fill(fill) => Some((entry, fill)),
-                _ => None,
-            })
+        self.buffer.others().filter_map(|entry| match &entry.target {
+            Target::Fill(fill) => Some((entry, fill)),
+            _ => None,
+        })
     }
 }
 

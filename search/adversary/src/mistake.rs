@@ -215,9 +215,7 @@ impl Mistake {
             return String::new();
         };
         let inside = tail.split(')').next().unwrap_or_default();
-        let inside = inside
-            .trim_start_matches("bugs ")
-            .trim_start_matches("bug ");
+        let inside = inside.trim_start_matches("bugs ").trim_start_matches("bug ");
         let known = |word: &str| {
             let digits = word.trim_start_matches('L');
             !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())

@@ -177,33 +177,29 @@ impl Mmu {
             // A TLB may hold anything when its CPU starts.
             let users = (1..JUNK_TAGS).filter(|_| kind.isolated);
             let users = users.map(|tag| user_tag(quell::Tag(tag)).0);
-            tlb.leaves
-                .extend((0..JUNK_TAGS).chain(users).map(|tag| Leaf {
-                    tag,
-                    level: 0,
-                    page: 0,
-                    from: 0,
-                    word: PRESENT | USER,
-                    via: 0,
-                    root: 0,
-                    written: 0,
-                    until: 0,
-                    path: Path { since: 0, cut: 0 },
-                }));
+            tlb.leaves.extend((0..JUNK_TAGS).chain(users).map(|tag| Leaf {
+                tag,
+                level: 0,
+                page: 0,
+                from: 0,
+                word: PRESENT | USER,
+                via: 0,
+                root: 0,
+                written: 0,
+                until: 0,
+                path: Path { since: 0, cut: 0 },
+            }));
         }
         self.lags.clear();
     }
 
     fn zero_tables(&mut self, arena: &Arena) {
-        self.sides
-            .clear(|table, index| arena.table(table)[index].poke(0));
+        self.sides.clear(|table, index| arena.table(table)[index].poke(0));
     }
 
     /// Returns whether a table entry maps this frame, or a large page that begins with it.
     pub(crate) fn maps(&self, frame: u32) -> bool {
-        self.mapped
-            .get(frame as usize)
-            .is_some_and(|&entries| entries > 0)
+        self.mapped.get(frame as usize).is_some_and(|&entries| entries > 0)
     }
 
     /// Updates the counts for [`Mmu::maps`].
@@ -304,13 +300,7 @@ impl Mmu {
             self.sides.set_written(place, now);
         }
         let written = self.sides.written(place);
-        let gone = OverwrittenEntry {
-            table,
-            index,
-            old,
-            written: before,
-            at: now,
-        };
+        let gone = OverwrittenEntry { table, index, old, written: before, at: now };
         let unseen = (!self.lagging).then_some(now);
         if self.lagging && !self.broadcasts && new & (PRESENT | TABLE) == PRESENT | TABLE {
             self.linked(frame_of(new), now);
@@ -559,10 +549,7 @@ impl Mmu {
             root,
             written: 0,
             until: Moment::MAX,
-            path: Path {
-                since: 0,
-                cut: Moment::MAX,
-            },
+            path: Path { since: 0, cut: Moment::MAX },
         };
         self.add_pointer(arena, cpu, pointer);
     }
@@ -572,10 +559,7 @@ impl Mmu {
     pub(crate) fn dead_table(&self, cpu: usize, dead: impl Fn(u32) -> bool) -> Option<(u32, u64)> {
         let tlb = &self.tlbs[cpu];
         tlb.root.or(self.kernel)?;
-        tlb.pointers
-            .iter()
-            .find(|p| p.tag == tlb.tag && dead(p.table))
-            .map(|p| (p.table, p.base))
+        tlb.pointers.iter().find(|p| p.tag == tlb.tag && dead(p.table)).map(|p| (p.table, p.base))
     }
 
     /// Returns the entries that the CPU's TLB may hold for a page under the loaded tag.
@@ -589,9 +573,7 @@ impl Mmu {
     /// Returns the entries that the CPU's TLB may hold under the loaded tag.
     pub(crate) fn held(&self, cpu: usize) -> impl Iterator<Item = &Leaf> {
         let tlb = &self.tlbs[cpu];
-        tlb.leaves
-            .iter()
-            .filter(move |l| l.tag == tlb.tag || l.tag == GLOBAL_TAG)
+        tlb.leaves.iter().filter(move |l| l.tag == tlb.tag || l.tag == GLOBAL_TAG)
     }
 
     /// Returns the present result of a walk from this root, which is loaded.
@@ -616,10 +598,7 @@ impl Mmu {
                     root,
                     written,
                     until: Moment::MAX,
-                    path: Path {
-                        since: written,
-                        cut: Moment::MAX,
-                    },
+                    path: Path { since: written, cut: Moment::MAX },
                 });
             }
             table = frame_of(word);

@@ -88,35 +88,23 @@ fn cases(mistake: Mistake) -> impl Iterator<Item = (Case<'static>, u64)> {
                 .map(move |(scenario, policy)| (scenario, policy, schedules))
         })
     };
-    rounds(first, &NAMED)
-        .chain(rounds(others, &ELSEWHERE))
-        .flat_map(move |(scenario, policy, schedules)| {
+    rounds(first, &NAMED).chain(rounds(others, &ELSEWHERE)).flat_map(
+        move |(scenario, policy, schedules)| {
             let kinds = MachineKind::ALL.iter();
-            kinds
-                .filter(move |kind| scenario.runs_on(kind) && mistake.shows_on(kind))
-                .map(move |kind| {
-                    let case = Case {
-                        scenario,
-                        kind: *kind,
-                        policy,
-                        mistake: Some(mistake),
-                    };
+            kinds.filter(move |kind| scenario.runs_on(kind) && mistake.shows_on(kind)).map(
+                move |kind| {
+                    let case = Case { scenario, kind: *kind, policy, mistake: Some(mistake) };
                     (case, schedules)
-                })
-        })
+                },
+            )
+        },
+    )
 }
 
 /// Returns whether the same search without the mistake finds nothing. Otherwise the mistake didn't cause the finding.
 fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
-    let case = Case {
-        mistake: None,
-        ..exploration.case
-    };
-    let exploration = Exploration {
-        case,
-        budget: Budget::Schedules(schedules),
-        ..*exploration
-    };
+    let case = Case { mistake: None, ..exploration.case };
+    let exploration = Exploration { case, budget: Budget::Schedules(schedules), ..*exploration };
     let report = explore(&mut Session::new(case), &exploration, |_, _| true);
     report.failure.is_none()
 }
@@ -126,14 +114,8 @@ fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
 /// Before each case it calls `keep_on` with the number of schedules since the last call. If that returns `false`, the
 /// search ends.
 pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> MutantResult {
-    let mut tested = MutantResult {
-        mistake,
-        killed: None,
-        schedules: 0,
-    };
-    let named = Scenario::ALL
-        .iter()
-        .any(|s| s.finds.contains(&mistake.name()));
+    let mut tested = MutantResult { mistake, killed: None, schedules: 0 };
+    let named = Scenario::ALL.iter().any(|s| s.finds.contains(&mistake.name()));
     if let (false, Some(broken)) = (named, clearing::broken_by(mistake)) {
         tested.killed = Some(Kill::Clearing(broken));
         tested.schedules = 1;
@@ -144,12 +126,8 @@ pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -
         if !keep_on(news) {
             break;
         }
-        let exploration = Exploration {
-            case,
-            budget: Budget::Schedules(schedules),
-            seed,
-            depth: 4,
-        };
+        let exploration =
+            Exploration { case, budget: Budget::Schedules(schedules), seed, depth: 4 };
         let report = explore(&mut Session::new(case), &exploration, |_, _| true);
         news = report.schedules;
         tested.schedules += news;

@@ -20,12 +20,8 @@ const MOST_DECISIONS: u32 = 200_000;
 /// search.
 pub fn rehearse<'p>(performance: &'p WorkloadRun, name: &'p str) -> Result<Scenario<'p>, String> {
     let long = Scenario::workload(name, performance, MOST_DECISIONS);
-    let case = Case {
-        scenario: &long,
-        kind: MachineKind::ALL[0],
-        policy: Policy::ALL,
-        mistake: None,
-    };
+    let case =
+        Case { scenario: &long, kind: MachineKind::ALL[0], policy: Policy::ALL, mistake: None };
     // The schedule is random, so that a CPU that polls a word can't keep the others from writing it.
     let (run, _) = Session::new(case).run(Strategy::random(1));
     if let Some(failure) = performance.take_failure() {

@@ -17,12 +17,7 @@ use std::fmt::Write;
 /// It has the form `scenario:machine:policy[!mistake]:deviations`, for example `unmap-access:x86:all:12.3-4.5`.
 /// [`quell_conformance::policy_text`] formats the policy.
 pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
-    let mut code = format!(
-        "{}:{}:{}",
-        case.scenario.name,
-        case.kind.name,
-        PolicyText(case.policy)
-    );
+    let mut code = format!("{}:{}:{}", case.scenario.name, case.kind.name, PolicyText(case.policy));
     if let Some(mistake) = case.mistake {
         let _ = write!(code, "!{}", mistake.name());
     }
@@ -103,17 +98,9 @@ pub fn parse_code_of<'p>(
     };
     let policy = parse_policy(policy).map_err(|error| format!("policy `{policy}`: {error}"))?;
     let deviations = parse_schedule(choices)?;
-    let case = Case {
-        scenario,
-        kind: *kind,
-        policy,
-        mistake,
-    };
+    let case = Case { scenario, kind: *kind, policy, mistake };
     if !scenario.runs_on(kind) {
-        return Err(format!(
-            "the scenario `{}` does not run on `{}`",
-            scenario.name, kind.name
-        ));
+        return Err(format!("the scenario `{}` does not run on `{}`", scenario.name, kind.name));
     }
     Ok((case, deviations))
 }

@@ -163,11 +163,7 @@ impl RandomScheduler {
             _ => u32::MAX,
         };
         self.stalls[1] = self.stalls[0];
-        self.stalls[0] = Stall {
-            cpu,
-            from: decision,
-            until: decision.saturating_add(length),
-        };
+        self.stalls[0] = Stall { cpu, from: decision, until: decision.saturating_add(length) };
     }
 
     /// Returns the actions that interrupt the prompted CPU, if that is due now.
@@ -391,10 +387,7 @@ impl Strategy {
 
     /// Creates the fixed scheduler with these deviations.
     pub fn script(deviations: Vec<Deviation>) -> Self {
-        Strategy::Script(Script {
-            deviations,
-            next: 0,
-        })
+        Strategy::Script(Script { deviations, next: 0 })
     }
 
     /// Returns whether the running CPU continues at this decision, if it can.

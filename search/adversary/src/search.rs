@@ -76,18 +76,12 @@ impl ExhaustiveSearch {
     ///
     /// If `by_state` is set, it recognizes states that it has met before, which the machine must support.
     pub fn new(by_state: bool) -> Self {
-        ExhaustiveSearch {
-            states: by_state.then(States::default),
-            ..Default::default()
-        }
+        ExhaustiveSearch { states: by_state.then(States::default), ..Default::default() }
     }
 
     /// Creates the same search again. It ends with the first run that reaches this state.
     pub fn until(state: u32) -> Self {
-        ExhaustiveSearch {
-            wanted: Some(state),
-            ..Self::new(true)
-        }
+        ExhaustiveSearch { wanted: Some(state), ..Self::new(true) }
     }
 
     /// Returns whether the run has just reached the wanted state.
@@ -102,9 +96,7 @@ impl ExhaustiveSearch {
 
     /// Returns the number of states met, or 0 if the search doesn't recognize states.
     pub fn states(&self) -> u64 {
-        self.states
-            .as_ref()
-            .map_or(0, |states| states.met.len() as u64)
+        self.states.as_ref().map_or(0, |states| states.met.len() as u64)
     }
 
     /// Returns whether the next choice is new, so that the search needs the machine's state.
@@ -181,21 +173,12 @@ impl ExhaustiveSearch {
         alone: impl Fn(Action) -> bool,
         state: impl FnOnce() -> u128,
     ) -> Option<Node> {
-        let mut node = Node {
-            todo: 0,
-            done: 0,
-            chosen: 0,
-            sleepers: Actions::MAX,
-            state: None,
-        };
+        let mut node = Node { todo: 0, done: 0, chosen: 0, sleepers: Actions::MAX, state: None };
         if let Some(states) = &mut self.states {
             let count = states.met.len() as u32;
             match states.met.entry(state()) {
                 Entry::Vacant(place) => {
-                    place.insert(KnownState {
-                        number: count,
-                        slept: self.sleep,
-                    });
+                    place.insert(KnownState { number: count, slept: self.sleep });
                     node.state = Some(count);
                 }
                 Entry::Occupied(mut place) => {
@@ -273,9 +256,8 @@ impl ExhaustiveSearch {
             ways[end as usize] += 1.0;
         }
         let counted = |open: &u32| *open == 0;
-        let mut todo: Vec<u32> = (0..ways.len() as u32)
-            .filter(|&state| counted(&open[state as usize]))
-            .collect();
+        let mut todo: Vec<u32> =
+            (0..ways.len() as u32).filter(|&state| counted(&open[state as usize])).collect();
         while let Some(state) = todo.pop() {
             for from in steps.of(state) {
                 ways[from as usize] += ways[state as usize];
@@ -317,9 +299,7 @@ impl Steps {
     /// Returns the states from which a step leads into `state`.
     fn of(&self, state: u32) -> impl Iterator<Item = u32> + '_ {
         let first = self.0.partition_point(|step| step.0 < state);
-        let those = self.0[first..]
-            .iter()
-            .take_while(move |step| step.0 == state);
+        let those = self.0[first..].iter().take_while(move |step| step.0 == state);
         those.map(|step| step.1)
     }
 }

@@ -170,10 +170,7 @@ impl<'p> Session<'p> {
 
     /// Returns the last run's deviations from the fixed scheduler, which suffice to repeat it.
     pub fn trail(&self) -> Vec<Deviation> {
-        self.core
-            .as_ref()
-            .map(|core| core.trail.clone())
-            .unwrap_or_default()
+        self.core.as_ref().map(|core| core.trail.clone()).unwrap_or_default()
     }
 
     /// Runs the program with these deviations. Returns the result and the run's steps.
@@ -196,11 +193,7 @@ impl<'p> Session<'p> {
                 core.restore(&beginning.machine);
             }
             _ => {
-                let Policy {
-                    asynchronous,
-                    inline_requests,
-                    ..
-                } = self.case.policy;
+                let Policy { asynchronous, inline_requests, .. } = self.case.policy;
                 let receipts = asynchronous && inline_requests;
                 core.reset(program.levels(), receipts, heap.map_or(0..0, Heap::range));
             }
@@ -269,11 +262,7 @@ impl<'p> Session<'p> {
             Some(heap) => heap.on(None, || context.into_core()),
             None => context.into_core(),
         };
-        let run = Run {
-            end,
-            decisions: core.decisions,
-            moments: core.now,
-        };
+        let run = Run { end, decisions: core.decisions, moments: core.now };
         self.coverage.add_machine(&core.events);
         let strategy = std::mem::replace(&mut core.strategy, Strategy::script(Vec::new()));
         self.core = Some(core);
@@ -321,12 +310,7 @@ mod tests {
 
     /// Formats a run's result, as far as it doesn't depend on the host's memory.
     fn told(session: &Session<'_>, run: &Run) -> String {
-        let Run {
-            end,
-            decisions,
-            moments,
-            ..
-        } = run;
+        let Run { end, decisions, moments, .. } = run;
         let trail = session.trail();
         format!("{end:?} after {decisions} decisions, {moments} moments: {trail:?}")
     }

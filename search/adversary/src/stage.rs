@@ -96,12 +96,7 @@ impl Stage<'_> {
         }
         let kept = self.context.machine(|core| {
             let machine = core.save()?;
-            Some(Beginning {
-                kernel,
-                image: heap.image(),
-                machine,
-                searches: core.searches,
-            })
+            Some(Beginning { kernel, image: heap.image(), machine, searches: core.searches })
         });
         self.beginning.set(kept);
     }
@@ -178,11 +173,7 @@ impl Stage<'_> {
             let searches = context::with(|core| core.searches);
             for (cpu, fiber) in fibers.iter_mut().enumerate().take(count) {
                 let program = move || act(cpu, body);
-                let made = if searches {
-                    Fiber::legible(program)
-                } else {
-                    Fiber::new(program)
-                };
+                let made = if searches { Fiber::legible(program) } else { Fiber::new(program) };
                 *fiber = Some(made.expect(NO_MEMORY));
             }
             let mut next = context::with(Core::begin);

@@ -101,12 +101,7 @@ pub(crate) fn lines(entries: &[Entry], names: &WordNames<'_>) -> Vec<Line> {
             RunEvent::Broke(_) => Shape::Breaks,
             _ => Shape::Lasts(0),
         };
-        lines.push(Line {
-            cpu: CpuId(entry.cpu as u16),
-            at: entry.step.into(),
-            shape,
-            text,
-        });
+        lines.push(Line { cpu: CpuId(entry.cpu as u16), at: entry.step.into(), shape, text });
     }
     lines
 }

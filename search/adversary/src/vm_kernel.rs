@@ -222,8 +222,7 @@ impl VmKernel<'_> {
         if let (Some(process), true) = (self.vm.current(), judged) {
             context::with(|core| {
                 core.show_stores();
-                core.abstract_machine
-                    .begin_access(me, process, access, page, word, value);
+                core.abstract_machine.begin_access(me, process, access, page, word, value);
             });
         }
         let end = |result, stale| {
@@ -324,10 +323,7 @@ pub(crate) fn frames(memory: [u64; 2]) -> usize {
 
 fn map([fast, slow]: [u64; 2]) -> MemoryMap {
     let node = |first: u64, frames: u64, slow: bool| Node {
-        extent: Extent {
-            first: Frame(first),
-            frames,
-        },
+        extent: Extent { first: Frame(first), frames },
         slow,
     };
     let near = node(FIRST, fast, false);
@@ -370,11 +366,7 @@ pub(crate) struct ProgramParts<'p> {
 
 /// Returns the usual sizes, with this much fast and slow memory.
 pub(crate) fn with_frames([fast, slow]: [u64; 2]) -> Memory {
-    Memory {
-        fast,
-        slow,
-        ..Memory::default()
-    }
+    Memory { fast, slow, ..Memory::default() }
 }
 
 /// Runs a program on a machine of these sizes.
@@ -400,13 +392,8 @@ pub(crate) fn perform(
     let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
-    let engine = Engine::new(
-        hw,
-        &cpus[..count],
-        &ledger[..memory.ledger.into()],
-        stage.policy,
-    )
-    .expect("the engine runs on every machine under the adversary");
+    let engine = Engine::new(hw, &cpus[..count], &ledger[..memory.ledger.into()], stage.policy)
+        .expect("the engine runs on every machine under the adversary");
     context::with(|core| {
         for node in map.nodes() {
             for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {

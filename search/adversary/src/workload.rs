@@ -55,14 +55,11 @@ impl WorkloadRun {
     /// subject, the workload's name.
     pub fn new(workload: Workload, cpus: usize) -> Result<WorkloadRun, String> {
         if !(1..=MAX_CPUS).contains(&cpus) {
-            return Err(format!(
-                "runs under the adversary on 1 to {MAX_CPUS} CPUs, not on {cpus}"
-            ));
+            return Err(format!("runs under the adversary on 1 to {MAX_CPUS} CPUs, not on {cpus}"));
         }
         let workload = workload.fitted(cpus)?;
-        let [bytes, nodes, slow] = workload
-            .touched(cpus)
-            .map_err(|why| format!("the memory that it needs: {why}"))?;
+        let [bytes, nodes, slow] =
+            workload.touched(cpus).map_err(|why| format!("the memory that it needs: {why}"))?;
         let [touched, slow] = [bytes, slow].map(|bytes| bytes.div_ceil(4096));
         if touched.max(slow) > MOST_FRAMES {
             return Err(format!(
@@ -82,12 +79,7 @@ impl WorkloadRun {
                 ));
             }
         };
-        Ok(WorkloadRun {
-            workload,
-            cpus,
-            memory,
-            failure: Mutex::new(None),
-        })
+        Ok(WorkloadRun { workload, cpus, memory, failure: Mutex::new(None) })
     }
 
     fn failed(&self) -> MutexGuard<'_, Option<Failure>> {
@@ -117,13 +109,7 @@ impl WorkloadRun {
         let parts = ProgramParts {
             start: &|_, _| {},
             body: &|kernel, cpu| {
-                let user = Program {
-                    kernel,
-                    words: &words,
-                    tally: &tally,
-                    cpu,
-                    cpus: self.cpus,
-                };
+                let user = Program { kernel, words: &words, tally: &tally, cpu, cpus: self.cpus };
                 if let Err(failure) = self.workload.run(&user, SEED)
                     && failure != Failure::Elsewhere
                 {
@@ -134,12 +120,7 @@ impl WorkloadRun {
             // The words belong to this run.
             repeats: false,
         };
-        vm_kernel::perform(
-            &vm_kernel::with_frames(self.memory),
-            &parts,
-            stage,
-            coverage,
-        )
+        vm_kernel::perform(&vm_kernel::with_frames(self.memory), &parts, stage, coverage)
     }
 }
 

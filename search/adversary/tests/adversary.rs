@@ -12,12 +12,7 @@ use quell_vm::contract::Clause;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn search(case: Case, budget: Budget) -> Report {
-    let exploration = Exploration {
-        case,
-        budget,
-        seed: 1,
-        depth: 4,
-    };
+    let exploration = Exploration { case, budget, seed: 1, depth: 4 };
     explore(&mut Session::new(case), &exploration, |_, _| true)
 }
 
@@ -36,14 +31,12 @@ fn holds(case: Case, budget: Budget) -> Report {
 fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
     Scenario::ALL.iter().flat_map(move |scenario| {
         let kinds = MachineKind::ALL.iter();
-        kinds
-            .filter(|kind| scenario.runs_on(kind))
-            .map(move |kind| Case {
-                scenario,
-                kind: *kind,
-                policy,
-                mistake: None,
-            })
+        kinds.filter(|kind| scenario.runs_on(kind)).map(move |kind| Case {
+            scenario,
+            kind: *kind,
+            policy,
+            mistake: None,
+        })
     })
 }
 
@@ -294,12 +287,7 @@ mod mutants {
     #[test]
     fn a_flush_without_a_batch_needs_each_of_its_steps() {
         let scenario = Scenario::named("switch-at-once").expect("a scenario");
-        for mistake in [
-            "SkipGenerationBump",
-            "SkipPost",
-            "SkipWait",
-            "SwitchPublishesLate",
-        ] {
+        for mistake in ["SkipGenerationBump", "SkipPost", "SkipWait", "SwitchPublishesLate"] {
             let case = Case {
                 scenario,
                 kind: *MachineKind::named("x86-pcid").expect("a machine"),
@@ -321,10 +309,7 @@ mod mutants {
         let cases = small_cases().filter(|case| machines.contains(&case.kind.name));
         let mut found = 0;
         for (case, mistake) in cases.flat_map(|case| Mistake::all().map(move |m| (case, m))) {
-            let case = Case {
-                mistake: Some(mistake),
-                ..case
-            };
+            let case = Case { mistake: Some(mistake), ..case };
             if search(case, Budget::Schedules(200)).failure.is_none() {
                 continue;
             }
@@ -373,11 +358,7 @@ mod mutants {
         for (mutant, scenario, judged_on) in [
             ("VmRefillsUnflushed", "vm-discard-refill", &BOTH[..1]),
             ("VmRefillsUnflushed", "vm-discard-refill-smaller", BOTH),
-            (
-                "VmRefillsFileUnflushed",
-                "vm-discard-refill-file",
-                &BOTH[..1],
-            ),
+            ("VmRefillsFileUnflushed", "vm-discard-refill-file", &BOTH[..1]),
             ("VmLinksTableUnflushed", "vm-discard-refill-table", BOTH),
             ("VmLinksBeforeFlush", "vm-split-migrate", BOTH),
         ] {
@@ -399,10 +380,7 @@ mod mutants {
                         && violation.address.is_some()
                         && violation.other.is_some()
                 });
-                assert_eq!(
-                    named, judged,
-                    "{mutant} in {scenario} on {machine}: {found:?}"
-                );
+                assert_eq!(named, judged, "{mutant} in {scenario} on {machine}: {found:?}");
                 holds(case(None), Budget::Schedules(500));
             }
         }

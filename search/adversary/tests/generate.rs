@@ -21,10 +21,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
         .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
     let (transitions, pairs) = campaign.seen();
-    assert!(
-        transitions > 0 && pairs > 0,
-        "something happens in the programs"
-    );
+    assert!(transitions > 0 && pairs > 0, "something happens in the programs");
     assert!(campaign.corpus().count() > 0);
 }
 
@@ -76,10 +73,7 @@ fn a_program_that_works_for_long_is_not_taken_for_one_that_never_ends() {
     let (violation, lines) = shrink::replay_lines(&recorded);
     assert_eq!(violation, None);
     let steps = lines.last().expect("it does something").at;
-    assert!(
-        steps > 60_000,
-        "its run of {steps} steps is not long any more"
-    );
+    assert!(steps > 60_000, "its run of {steps} steps is not long any more");
 }
 
 /// Memory is short while a large page is copied in base pages: each of these is allocated when nothing is left to
@@ -142,18 +136,9 @@ pub(crate) fn holds(program: &str, schedules: u64) {
 fn search(program: &str, mistake: Option<Mistake>, schedules: u64) -> Option<explore::Failure> {
     let recorded = RecordedProgram::parse(program).expect("a program");
     let scenario = Scenario::generated("kept", &recorded.program);
-    let case = Case {
-        scenario: &scenario,
-        kind: recorded.kind,
-        policy: recorded.policy,
-        mistake,
-    };
-    let exploration = explore::Exploration {
-        case,
-        budget: Budget::Schedules(schedules),
-        seed: 1,
-        depth: 4,
-    };
+    let case = Case { scenario: &scenario, kind: recorded.kind, policy: recorded.policy, mistake };
+    let exploration =
+        explore::Exploration { case, budget: Budget::Schedules(schedules), seed: 1, depth: 4 };
     explore::explore(&mut Session::new(case), &exploration, |_, _| true).failure
 }
 
@@ -416,10 +401,7 @@ run = [{ do = "switch", space = 0 }]
 #[test]
 fn frames_that_bear_no_speculation_are_in_the_grammar() {
     for machine in ["x86", "riscv-reordering"] {
-        needs(
-            &WITHDRAWN.replace("riscv-reordering", machine),
-            "QuiesceTakesReceipt",
-        );
+        needs(&WITHDRAWN.replace("riscv-reordering", machine), "QuiesceTakesReceipt");
     }
 }
 
@@ -446,22 +428,13 @@ mod mutants {
             }
             campaign.go_round();
         }
-        let alive: Vec<_> = campaign
-            .alive
-            .iter()
-            .map(|mistake| mistake.name())
-            .collect();
+        let alive: Vec<_> = campaign.alive.iter().map(|mistake| mistake.name()).collect();
         assert_eq!(alive, Vec::<&str>::new());
         assert_eq!(campaign.survival().last().map(|point| point.1), Some(0));
         for killed in &campaign.killed {
             let find = killed.find.as_ref().expect("a run has shown it");
             let again = shrink::replay(&find.recorded);
-            assert_eq!(
-                again.as_ref(),
-                Some(&find.violation),
-                "{}",
-                killed.mutant.name()
-            );
+            assert_eq!(again.as_ref(), Some(&find.violation), "{}", killed.mutant.name());
         }
     }
 

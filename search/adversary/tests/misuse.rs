@@ -15,14 +15,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 
 const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
-    let program = Script::Engine(BareProgram {
-        all: body,
-        ..BareProgram::NONE
-    });
-    Scenario {
-        cpus: 2,
-        ..Scenario::of("misuse", 1, program)
-    }
+    let program = Script::Engine(BareProgram { all: body, ..BareProgram::NONE });
+    Scenario { cpus: 2, ..Scenario::of("misuse", 1, program) }
 }
 
 /// Loads a root without the engine's knowledge.
@@ -60,16 +54,8 @@ macro_rules! says {
 #[test]
 fn what_the_machine_does_not_allow_is_named() {
     fn range(start: u64, pages: u64, stride: PageSize) -> Invalidation {
-        let range = PageRange {
-            start: Page(start),
-            pages,
-            stride,
-        };
-        Invalidation::Range {
-            tag: Tag(1),
-            range,
-            scope: Scope::Leaf,
-        }
+        let range = PageRange { start: Page(start), pages, stride };
+        Invalidation::Range { tag: Tag(1), range, scope: Scope::Leaf }
     }
     fn start(k: &BareKernel<'_>) {
         let broadcasts = k.hw.broadcasts();
@@ -125,11 +111,7 @@ fn what_the_machine_does_not_allow_is_named() {
         |k| k.hw.invalidate(range(5, 512, PageSize::Large)),
         Some("invalidates 512 pages from 0x5 in strides of 512")
     );
-    says!(
-        "x86",
-        |k| k.hw.invalidate(range(512, 512, PageSize::Large)),
-        None
-    );
+    says!("x86", |k| k.hw.invalidate(range(512, 512, PageSize::Large)), None);
     says!(
         "x86",
         |k| {
@@ -222,9 +204,7 @@ fn an_entry_that_is_made_before_the_old_one_is_broken_is_named() {
         "arm-asid8",
         |k| {
             away(k);
-            k.hw.broadcasts()
-                .expect("the interface")
-                .start(Invalidation::All);
+            k.hw.broadcasts().expect("the interface").start(Invalidation::All);
             k.map(0, 0, frame(1), true);
             k.hw.fence();
         },
@@ -398,10 +378,7 @@ impl<H: Hardware> Deref for FreedSpace<'_, H> {
 fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
     fn flush(k: &BareKernel<'_>) {
         let gone = Cell::new(false);
-        let space = || FreedSpace {
-            space: k.space(0),
-            gone: &gone,
-        };
+        let space = || FreedSpace { space: k.space(0), gone: &gone };
         let mut batch = k.engine.batch::<_, Frame>(Purpose::Call);
         batch.changed(space(), PageRange::base(Page(0), 1), Scope::Leaf);
         gone.set(true);
@@ -413,10 +390,7 @@ fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
         }
     });
     static BEFORE: Scenario = Scenario {
-        program: Script::Engine(BareProgram {
-            second: |k| flush(k),
-            ..BareProgram::NONE
-        }),
+        program: Script::Engine(BareProgram { second: |k| flush(k), ..BareProgram::NONE }),
         ..scenario(|_, _| {})
     };
     for scenario in [&IN_THE_RUN, &BEFORE] {

@@ -19,34 +19,15 @@ type Call = (Vec<EngineOp>, Vec<EngineOp>);
 fn calls(me: u8) -> Vec<Call> {
     let (space, batch, file) = (0, me, me);
     let first = 2 * u64::from(me);
-    let call = Open {
-        batch,
-        purpose: BatchPurpose::Call,
-    };
-    let reclaim = Open {
-        batch,
-        purpose: BatchPurpose::Reclaim,
-    };
-    let unmap = |page: u64, pages: u64| Unmap {
-        batch,
-        space,
-        page,
-        pages,
-        report: ReportMode::Each,
-    };
+    let call = Open { batch, purpose: BatchPurpose::Call };
+    let reclaim = Open { batch, purpose: BatchPurpose::Reclaim };
+    let unmap =
+        |page: u64, pages: u64| Unmap { batch, space, page, pages, report: ReportMode::Each };
     let (home, away) = (Switch { space }, Switch { space: 1 });
     let lazily = ReclaimLazily { files: 1 << file };
     let finish = Finish { batch };
-    let at_once = UnmapAtOnce {
-        space,
-        page: first,
-        whole: false,
-    };
-    let observe = Confirm {
-        space,
-        page: 0,
-        pages: 4,
-    };
+    let at_once = UnmapAtOnce { space, page: first, whole: false };
+    let observe = Confirm { space, page: 0, pages: 4 };
     // One CPU reuses the frame whose flush is deferred from the start, and the other reinstates it.
     let takes = match me {
         0 => Reuse { file: 2 },
@@ -69,14 +50,8 @@ fn calls(me: u8) -> Vec<Call> {
         (vec![], vec![call, unmap(first, 1), Start { batch }]),
         (vec![], vec![call, unmap(first, 2), Start { batch }]),
         (vec![], vec![call, unmap(first, 1), finish]),
-        (
-            vec![],
-            vec![call, unmap(first + 1, 1), unmap(first, 1), finish],
-        ),
-        (
-            vec![],
-            vec![reclaim, unmap(first, 1), unmap(first + 1, 1), finish],
-        ),
+        (vec![], vec![call, unmap(first + 1, 1), unmap(first, 1), finish]),
+        (vec![], vec![reclaim, unmap(first, 1), unmap(first + 1, 1), finish]),
         (vec![], vec![lazily]),
         (vec![], vec![lazily, Reuse { file }]),
         (vec![], vec![observe]),
@@ -90,29 +65,14 @@ fn program(first: &Call, second: &Call, preempts: bool, shape: Shape) -> Program
     let space = 0;
     let home = Switch { space };
     let mut start: Vec<_> = (0..4)
-        .map(|page| Map {
-            space,
-            page,
-            write: true,
-        })
-        .chain((0..3).map(|file| MapFile {
-            space,
-            file,
-            write: false,
-        }))
+        .map(|page| Map { space, page, write: true })
+        .chain((0..3).map(|file| MapFile { space, file, write: false }))
         .chain([home, ReclaimLazily { files: 0b100 }])
         .collect();
-    let mut other = CpuProgram {
-        start: vec![home],
-        ..CpuProgram::default()
-    };
+    let mut other = CpuProgram { start: vec![home], ..CpuProgram::default() };
     let third = other.clone();
     start.extend(&first.0);
-    let mut one = CpuProgram {
-        start,
-        run: first.1.clone(),
-        preempts: vec![],
-    };
+    let mut one = CpuProgram { start, run: first.1.clone(), preempts: vec![] };
     match preempts {
         true => one.preempts = second.1.clone(),
         false => {
@@ -120,10 +80,7 @@ fn program(first: &Call, second: &Call, preempts: bool, shape: Shape) -> Program
             other.run = second.1.clone();
         }
     }
-    let shape = Shape {
-        preemptions: preempts.into(),
-        ..shape
-    };
+    let shape = Shape { preemptions: preempts.into(), ..shape };
     let cpu = vec![one, other, third];
     Program::Engine { shape, cpu }
 }
@@ -148,15 +105,8 @@ const HAPPENS: [Counter; 13] = [
 /// Lets every call meet every other one, and searches for a violation with this budget.
 fn every_pair_holds(budget: impl Fn() -> Budget) {
     let mut never = HAPPENS.to_vec();
-    let outboxes = Policy {
-        inline_requests: false,
-        ..Policy::ALL
-    };
-    let waits = Policy {
-        asynchronous: false,
-        concurrent: false,
-        ..Policy::ALL
-    };
+    let outboxes = Policy { inline_requests: false, ..Policy::ALL };
+    let waits = Policy { asynchronous: false, concurrent: false, ..Policy::ALL };
     for (machine, policy, ledger) in [
         ("x86-pcid", Policy::ALL, 4),
         ("x86-pcid", Policy::ALL, 1),
@@ -166,10 +116,7 @@ fn every_pair_holds(budget: impl Fn() -> Budget) {
         ("x86", Policy::ALL, 4),
     ] {
         let kind = *MachineKind::named(machine).expect("a machine");
-        let shape = Shape {
-            ledger,
-            ..Shape::default()
-        };
+        let shape = Shape { ledger, ..Shape::default() };
         for (first, second) in
             (calls(0).iter()).flat_map(|one| calls(1).into_iter().map(move |two| (one, two)))
         {
@@ -177,18 +124,8 @@ fn every_pair_holds(budget: impl Fn() -> Budget) {
                 let program = program(first, &second, preempts, shape);
                 assert_eq!(program.check(), Ok(()));
                 let scenario = Scenario::generated("pair", &program);
-                let case = Case {
-                    scenario: &scenario,
-                    kind,
-                    policy,
-                    mistake: None,
-                };
-                let exploration = Exploration {
-                    case,
-                    budget: budget(),
-                    seed: 1,
-                    depth: 4,
-                };
+                let case = Case { scenario: &scenario, kind, policy, mistake: None };
+                let exploration = Exploration { case, budget: budget(), seed: 1, depth: 4 };
                 let mut session = Session::new(case);
                 let report = explore(&mut session, &exploration, |_, _| true);
                 never.retain(|&counter| session.coverage.get(ReachGoal::Engine(counter)) == 0);

@@ -107,12 +107,7 @@ fn drawn(over_vm: bool) -> impl Iterator<Item = RecordedProgram> {
 fn search_program(recorded: &RecordedProgram, mistake: Option<Mistake>, schedules: u64) -> Report {
     let scenario = Scenario::generated("generated", &recorded.program);
     search(
-        Case {
-            scenario: &scenario,
-            kind: recorded.kind,
-            policy: recorded.policy,
-            mistake,
-        },
+        Case { scenario: &scenario, kind: recorded.kind, policy: recorded.policy, mistake },
         schedules,
     )
 }
@@ -125,9 +120,7 @@ fn nothing_breaks_in_programs_that_are_drawn() {
         if let Some(failure) = report.failure {
             panic!("{}\n{}", failure.violation, recorded.to_toml());
         }
-        early += report
-            .coverage
-            .get(ReachGoal::Machine(MachineEvent::LoadedEarly));
+        early += report.coverage.get(ReachGoal::Machine(MachineEvent::LoadedEarly));
     }
     assert!(early > 100, "only {early} loads were early");
 }

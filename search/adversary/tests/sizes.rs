@@ -66,34 +66,18 @@ const LINES: &[Line] = &[
     ("several tags for each CPU, all in use", |met| {
         met.own_tags() && met.shape.tags > 1 && met.counted(SwitchTagTaken) > 0
     }),
-    ("system-wide tags roll over", |met| {
-        met.counted(Rollovers) > 0
-    }),
-    ("no tags, and broadcasts", |met| {
-        !met.kind.tagged() && met.counted(Broadcasts) > 0
-    }),
-    ("one space", |met| {
-        met.shape.spaces == 1 && met.counted(Requested) > 0
-    }),
-    ("more spaces or frames than a batch takes", |met| {
-        met.counted(EscalatedBatch) > 0
-    }),
+    ("system-wide tags roll over", |met| met.counted(Rollovers) > 0),
+    ("no tags, and broadcasts", |met| !met.kind.tagged() && met.counted(Broadcasts) > 0),
+    ("one space", |met| met.shape.spaces == 1 && met.counted(Requested) > 0),
+    ("more spaces or frames than a batch takes", |met| met.counted(EscalatedBatch) > 0),
     ("no range is flushed page by page", |met| {
         met.shape.full_above == 0 && met.counted(FlushedFull) > 0
     }),
-    ("a range is flushed page by page", |met| {
-        met.counted(FlushedRanges) > 0
-    }),
+    ("a range is flushed page by page", |met| met.counted(FlushedRanges) > 0),
     ("ranges too long", |met| met.counted(EscalatedLength) > 0),
-    ("one request meets another at a target", |met| {
-        met.counted(Merged) > 0
-    }),
-    ("two initiators write to one target", |met| {
-        met.counted(EscalatedContention) > 0
-    }),
-    ("a target has missed a request", |met| {
-        met.counted(EscalatedGap) > 0
-    }),
+    ("one request meets another at a target", |met| met.counted(Merged) > 0),
+    ("two initiators write to one target", |met| met.counted(EscalatedContention) > 0),
+    ("a target has missed a request", |met| met.counted(EscalatedGap) > 0),
     ("one batch outstanding before the run", |met| {
         met.shape.open_batches == 1 && met.counted(Requested) > 0
     }),
@@ -106,26 +90,14 @@ const LINES: &[Line] = &[
     ("CPUs on both sides of the end of a word", |met| {
         matches!(met.shape.first_cpu, 62 | 63) && met.counted(Sent) > 0
     }),
-    ("CPUs beyond the second word", |met| {
-        met.shape.first_cpu == 126 && met.counted(Sent) > 0
-    }),
+    ("CPUs beyond the second word", |met| met.shape.first_cpu == 126 && met.counted(Sent) > 0),
     ("a CPU that has switched", |met| met.counted(Switches) > 0),
-    ("an NMI handler reads user memory", |met| {
-        met.happened(MachineEvent::NmiAccess)
-    }),
-    ("an NMI handler is refused", |met| {
-        met.happened(MachineEvent::NmiRefused)
-    }),
-    ("an interrupt that no CPU sent", |met| {
-        met.happened(MachineEvent::Spurious)
-    }),
-    ("a thread is preempted", |met| {
-        met.happened(MachineEvent::Preempted)
-    }),
+    ("an NMI handler reads user memory", |met| met.happened(MachineEvent::NmiAccess)),
+    ("an NMI handler is refused", |met| met.happened(MachineEvent::NmiRefused)),
+    ("an interrupt that no CPU sent", |met| met.happened(MachineEvent::Spurious)),
+    ("a thread is preempted", |met| met.happened(MachineEvent::Preempted)),
     ("a CPU leaves", |met| met.happened(MachineEvent::Offline)),
-    ("a space ends", |met| {
-        met.happened(MachineEvent::SpaceRetired)
-    }),
+    ("a space ends", |met| met.happened(MachineEvent::SpaceRetired)),
 ];
 
 #[test]
@@ -152,18 +124,10 @@ fn every_size_is_met_empty_at_one_full_and_past_its_end() {
             // We evaluate each run on its own.
             session.coverage = Coverage::default();
             session.run(Strategy::random(rng.draw()));
-            let met = SizedRun {
-                kind: recorded.kind,
-                shape,
-                coverage: &session.coverage,
-            };
+            let met = SizedRun { kind: recorded.kind, shape, coverage: &session.coverage };
             missing.retain(|(_, is_met)| !is_met(&met));
         }
     }
     let missing: Vec<_> = missing.into_iter().map(|(what, _)| what).collect();
-    assert_eq!(
-        missing,
-        Vec::<&str>::new(),
-        "never met in {PROGRAMS} programs"
-    );
+    assert_eq!(missing, Vec::<&str>::new(), "never met in {PROGRAMS} programs");
 }

@@ -7,24 +7,14 @@ use quell_adversary::scenario::Scenario;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Report, Session, explore};
 
 fn search(case: Case, schedules: u64) -> Report {
-    let exploration = Exploration {
-        case,
-        budget: Budget::Schedules(schedules),
-        seed: 1,
-        depth: 4,
-    };
+    let exploration = Exploration { case, budget: Budget::Schedules(schedules), seed: 1, depth: 4 };
     explore(&mut Session::new(case), &exploration, |_, _| true)
 }
 
 fn cases(kind: MachineKind, policy: Policy) -> impl Iterator<Item = Case<'static>> {
     let scenarios = Scenario::ALL.iter();
     let scenarios = scenarios.filter(move |scenario| scenario.runs_on(&kind));
-    scenarios.map(move |scenario| Case {
-        scenario,
-        kind,
-        policy,
-        mistake: None,
-    })
+    scenarios.map(move |scenario| Case { scenario, kind, policy, mistake: None })
 }
 
 #[test]
@@ -32,10 +22,7 @@ fn the_contract_holds() {
     for kind in MachineKind::TO_COME {
         let mut searched = 0;
         // We search with receipts and without. Break before make is judged only without them.
-        let flushed = |policy| Policy {
-            asynchronous: false,
-            ..policy
-        };
+        let flushed = |policy| Policy { asynchronous: false, ..policy };
         let many = [Policy::ALL, flushed(Policy::ALL)].map(|policy| (policy, 500));
         let few = POLICIES.map(|policy| [policy, flushed(policy)].map(|policy| (policy, 20)));
         for (policy, schedules) in many.into_iter().chain(few.into_iter().flatten()) {

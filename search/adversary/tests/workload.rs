@@ -51,12 +51,7 @@ fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
             policy: Policy::BASELINE,
             mistake,
         };
-        let exploration = Exploration {
-            case,
-            budget: Budget::Schedules(60),
-            seed: 1,
-            depth: 4,
-        };
+        let exploration = Exploration { case, budget: Budget::Schedules(60), seed: 1, depth: 4 };
         explore(&mut Session::new(case), &exploration, |_, _| true)
     };
     let kept = search(None);
@@ -69,22 +64,10 @@ fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
 #[test]
 fn what_cannot_be_done_here_is_told() {
     let mut workload = Workload::from_name("dontneed").expect("built in");
-    assert!(
-        WorkloadRun::new(workload, 9)
-            .unwrap_err()
-            .contains("1 to 4")
-    );
+    assert!(WorkloadRun::new(workload, 9).unwrap_err().contains("1 to 4"));
     workload.set("iterations=1000000").expect("a parameter");
     let long = WorkloadRun::new(workload, 2).expect("memory enough");
-    assert!(
-        rehearse(&long, "long")
-            .unwrap_err()
-            .contains("use smaller parameters")
-    );
+    assert!(rehearse(&long, "long").unwrap_err().contains("use smaller parameters"));
     let large = Workload::from_name("demand").expect("built in");
-    assert!(
-        WorkloadRun::new(large, 1)
-            .unwrap_err()
-            .contains("pages of memory")
-    );
+    assert!(WorkloadRun::new(large, 1).unwrap_err().contains("pages of memory"));
 }

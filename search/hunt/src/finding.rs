@@ -165,12 +165,7 @@ impl Finding {
         );
         let since = |time| self.at.saturating_sub(time);
         let _ = match (&self.changed, &self.reused) {
-            (
-                Some(Change {
-                    at, returned: 0, ..
-                }),
-                _,
-            ) => writeln!(
+            (Some(Change { at, returned: 0, .. }), _) => writeln!(
                 text,
                 "  stale for {} instructions, while the call that removed it went on",
                 since(*at)
@@ -204,12 +199,7 @@ impl Finding {
             );
             callers(&mut text, symbols, stack);
         }
-        let _ = writeln!(
-            text,
-            "  held by CPU {} at {}",
-            self.cpu,
-            symbols.show(self.pc)
-        );
+        let _ = writeln!(text, "  held by CPU {} at {}", self.cpu, symbols.show(self.pc));
         if self.mode == "kernel" {
             callers(&mut text, symbols, &self.stack);
         }
@@ -219,9 +209,8 @@ impl Finding {
 
 fn callers(text: &mut String, symbols: &Symbols, stack: &[u64]) {
     // A return address is never at a function's first instruction.
-    let code = stack
-        .iter()
-        .filter(|word| symbols.find(**word).is_some_and(|(_, offset)| offset > 0));
+    let code =
+        stack.iter().filter(|word| symbols.find(**word).is_some_and(|(_, offset)| offset > 0));
     for word in code.take(CALLERS) {
         let _ = writeln!(text, "      {}", symbols.show(*word));
     }
@@ -287,15 +276,11 @@ mod tests {
     #[test]
     fn a_report_tells_tables_and_other_address_spaces_apart() {
         let text = shown("C6", CHANGED);
-        assert!(
-            text.contains("through a page-table page that was removed"),
-            "{text}"
-        );
+        assert!(text.contains("through a page-table page that was removed"), "{text}");
         let text = shown("C5", "");
-        for part in [
-            "through a translation of another address space",
-            "850 instructions under PCID 7",
-        ] {
+        for part in
+            ["through a translation of another address space", "850 instructions under PCID 7"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("changed by"), "{text}");

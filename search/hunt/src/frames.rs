@@ -70,33 +70,21 @@ impl FrameSource {
         let text = match built_in {
             Some((_, text)) => (*text).to_owned(),
             None if Path::new(name).is_file() => std::fs::read_to_string(name)?,
-            None => bail!(
-                "no such file or kernel{}",
-                hint(name, BUILT_IN.map(|(known, _)| known))
-            ),
+            None => bail!("no such file or kernel{}", hint(name, BUILT_IN.map(|(known, _)| known))),
         };
         let file: FramesFile = toml::from_str(&text)?;
         if file.frames.is_empty() {
             bail!("it names no function");
         }
         let sources = file.frames.iter().map(|entry| {
-            entry
-                .source(symbols)
-                .with_context(|| format!("frames of {}", entry.function))
+            entry.source(symbols).with_context(|| format!("frames of {}", entry.function))
         });
         sources.collect()
     }
 
     /// Returns its part of the machine's setting.
     pub(crate) fn setting(&self) -> String {
-        let FrameSource {
-            function,
-            base,
-            bytes,
-            frame,
-            number,
-            ..
-        } = self;
+        let FrameSource { function, base, bytes, frame, number, .. } = self;
         let (returns, logarithm) = (u8::from(self.returns), u8::from(self.logarithm));
         format!("{function:x} {base:x} {bytes:x} {frame} {number} {returns} {logarithm}")
     }
@@ -125,10 +113,7 @@ impl Entry {
             bail!("bytes: expected more than 0");
         }
         Ok(FrameSource {
-            function: symbols
-                .range(&self.function)
-                .map_err(anyhow::Error::msg)?
-                .start,
+            function: symbols.range(&self.function).map_err(anyhow::Error::msg)?.start,
             base,
             bytes: self.bytes,
             frame: register(&self.frame)?,
@@ -159,10 +144,7 @@ mod tests {
             sources.iter().map(FrameSource::setting).collect::<Vec<_>>()
         };
         assert_eq!(setting("quell"), ["1000 0 1000 7 6 0 0"]);
-        let linux = [
-            "2000 ffffea0000000000 40 0 6 1 1",
-            "3000 ffffea0000000000 40 0 6 1 1",
-        ];
+        let linux = ["2000 ffffea0000000000 40 0 6 1 1", "3000 ffffea0000000000 40 0 6 1 1"];
         assert_eq!(setting("linux-6.12"), linux);
     }
 
@@ -181,30 +163,16 @@ mod tests {
                 "[[frames]]\nfunction = 'f'\nframe = 'rdi'",
                 "frames of f: expected `count` or `order`",
             ),
-            (
-                "[[frames]]\nfunction = 'f'\nframe = 'edi'\ncount = 'rsi'",
-                "`edi` is no register",
-            ),
-            (
-                "[[frames]]\nfunction = 'h'\nframe = 'rdi'\ncount = 'rsi'",
-                "no function is called h",
-            ),
-            (
-                "[[frames]]\nfunction = 'f'\nframe = 'rdi'\norder = 'rsi'\nbase = '12'",
-                "base: `12`",
-            ),
-            (
-                "[[frames]]\nfunction = 'f'\nframe = 'rdi'\norder = 'rsi'\nbytes = 0",
-                "more than 0",
-            ),
+            ("[[frames]]\nfunction = 'f'\nframe = 'edi'\ncount = 'rsi'", "`edi` is no register"),
+            ("[[frames]]\nfunction = 'h'\nframe = 'rdi'\ncount = 'rsi'", "no function is called h"),
+            ("[[frames]]\nfunction = 'f'\nframe = 'rdi'\norder = 'rsi'\nbase = '12'", "base: `12`"),
+            ("[[frames]]\nfunction = 'f'\nframe = 'rdi'\norder = 'rsi'\nbytes = 0", "more than 0"),
             ("[[frames]]\nfunctions = 'f'", "functions"),
         ] {
             let said = wrong(text);
             assert!(said.contains(why), "{said}");
         }
-        let said = FrameSource::read("linux-6.13", &kernel)
-            .unwrap_err()
-            .to_string();
+        let said = FrameSource::read("linux-6.13", &kernel).unwrap_err().to_string();
         assert!(said.contains("did you mean `linux-6.12`?"), "{said}");
     }
 }

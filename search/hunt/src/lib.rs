@@ -147,10 +147,7 @@ mod tests {
             findings: 2,
             lazy_unmap: true,
             hold: 0,
-            skips: vec![Skip {
-                function: 0x10,
-                caller: 0x20..0x30,
-            }],
+            skips: vec![Skip { function: 0x10, caller: 0x20..0x30 }],
             sources: Vec::new(),
             more: vec!["-s".into()],
         };
@@ -163,15 +160,8 @@ mod tests {
         );
         assert!(shown.contains(" -icount shift=0,sleep=off ") && shown.contains(" -smp 3 "));
         assert!(shown.contains(" -append 'a b=c' -kernel k -s"), "{shown}");
-        assert!(
-            shown.contains(" -L ") && !shown.contains("-initrd"),
-            "{shown}"
-        );
-        let plain = Hunt {
-            aggressive: None,
-            initrd: Some("i".into()),
-            ..hunt
-        };
+        assert!(shown.contains(" -L ") && !shown.contains("-initrd"), "{shown}");
+        let plain = Hunt { aggressive: None, initrd: Some("i".into()), ..hunt };
         let shown = plain.command(Path::new("emulator")).unwrap().shown();
         assert!(shown.starts_with("emulator -machine") && shown.contains(" -initrd i "));
     }

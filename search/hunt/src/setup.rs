@@ -129,9 +129,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     let (tree, objects) = (cache.join("tree"), cache.join("objects"));
     progress("editing");
     // Before the old tree is removed: a missing anchor leaves everything as it was.
-    let changed = edits()?
-        .changed(&source, ours())
-        .context("search/hunt/edits.toml")?;
+    let changed = edits()?.changed(&source, ours()).context("search/hunt/edits.toml")?;
     remove(&tree)?;
     // Hard links: the copy takes no room, and objects of unchanged files stay valid.
     run(Command::new("cp").arg("-al").args([&source, &tree]), &cache)?;
@@ -150,10 +148,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
         )?;
     }
     progress("compiling: about four minutes of processor time the first time");
-    run(
-        Command::new("nice").args(["ninja", "-j2", "qemu-system-x86_64"]),
-        &objects,
-    )?;
+    run(Command::new("nice").args(["ninja", "-j2", "qemu-system-x86_64"]), &objects)?;
     let built = objects.join("qemu-system-x86_64");
     let partial = emulator.with_extension("partial");
     std::fs::copy(&built, &partial).with_context(|| built.display().to_string())?;
@@ -173,10 +168,7 @@ fn source(cache: &Path, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     std::fs::write(partial.join("sources.list"), SOURCES)?;
     let apt = || {
         let mut apt = Command::new("apt-get");
-        let list = format!(
-            "Dir::Etc::SourceList={}",
-            partial.join("sources.list").display()
-        );
+        let list = format!("Dir::Etc::SourceList={}", partial.join("sources.list").display());
         let lists = format!("Dir::State::Lists={}", partial.join("lists").display());
         for option in [&list, "Dir::Etc::SourceParts=/dev/null", &lists] {
             apt.args(["-o", option]);
@@ -185,23 +177,14 @@ fn source(cache: &Path, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     };
     progress("downloading QEMU's source from Debian (24 MB)");
     run(apt().args(["-q", "update"]), &partial)?;
-    run(
-        apt().args(["-q", "source", "--download-only", "qemu"]),
-        &partial,
-    )?;
+    run(apt().args(["-q", "source", "--download-only", "qemu"]), &partial)?;
     let description = std::fs::read_dir(&partial)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|kind| kind == "dsc"))
         .context("apt-get downloaded no source")?;
     progress("unpacking");
     let unpack = ["--no-check", "-x"];
-    run(
-        Command::new("dpkg-source")
-            .args(unpack)
-            .arg(description)
-            .arg("source"),
-        &partial,
-    )?;
+    run(Command::new("dpkg-source").args(unpack).arg(description).arg("source"), &partial)?;
     std::fs::rename(partial.join("source"), &source)?;
     remove(&partial)?;
     Ok(source)

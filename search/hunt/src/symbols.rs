@@ -57,9 +57,7 @@ impl Symbols {
         let is_part = |of: &str| of.contains(".cold") || of.contains(".part.");
         let has_name = |of: &str| of == name || of.split('.').next() == Some(name) && !is_part(of);
         let mut all = (0..self.0.len()).filter(|&at| has_name(&self.0[at].1));
-        let first = all
-            .next()
-            .ok_or_else(|| format!("no function is called {name}"))?;
+        let first = all.next().ok_or_else(|| format!("no function is called {name}"))?;
         if all.next().is_some() {
             return Err(format!("several functions are called {name}"));
         }
@@ -112,11 +110,7 @@ mod tests {
     fn functions_of_a_map_contain_their_addresses_and_data_does_not() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("map");
-        std::fs::write(
-            &file,
-            "1000 T first\n1100 t second\n1180 D data\n9000 T last\n",
-        )
-        .unwrap();
+        std::fs::write(&file, "1000 T first\n1100 t second\n1180 D data\n9000 T last\n").unwrap();
         let symbols = Symbols::read(&file).unwrap();
         assert_eq!(symbols.find(0xfff), None);
         assert_eq!(symbols.find(0x10ff), Some(("first", 0xff)));
@@ -125,11 +119,7 @@ mod tests {
         assert_eq!(symbols.show(0x1104), "0x1104 second+0x4");
         assert_eq!(symbols.range("first"), Ok(0x1000..0x1100));
         assert!(symbols.range("data").is_err());
-        std::fs::write(
-            &file,
-            "10 t f\n20 t f.isra.0\n30 t g.constprop.0\n40 t h.cold\n",
-        )
-        .unwrap();
+        std::fs::write(&file, "10 t f\n20 t f.isra.0\n30 t g.constprop.0\n40 t h.cold\n").unwrap();
         let symbols = Symbols::read(&file).unwrap();
         assert_eq!(symbols.range("g"), Ok(0x30..0x40));
         assert!(symbols.range("f").is_err_and(|why| why.contains("several")));

@@ -40,10 +40,7 @@ fn tokens(stream: TokenStream, into: &mut Vec<Token>) {
                 }
                 into.push(bracket(close, group.span_close()));
             }
-            other => into.push(Token {
-                text: other.to_string(),
-                at: other.span().byte_range(),
-            }),
+            other => into.push(Token { text: other.to_string(), at: other.span().byte_range() }),
         }
     }
 }
@@ -65,8 +62,7 @@ struct Functions<'n> {
 impl Functions<'_> {
     fn note(&mut self, signature: &syn::Signature, body: Option<&Block>) {
         if signature.ident == self.name {
-            self.bodies
-                .extend(body.map(|body| body.span().byte_range()));
+            self.bodies.extend(body.map(|body| body.span().byte_range()));
         }
     }
 }
@@ -117,10 +113,7 @@ impl<'s> Source<'s> {
         let bodies = match &place.function {
             None => std::iter::once(0..self.text.len()).collect(),
             Some(name) => {
-                let mut functions = Functions {
-                    name,
-                    bodies: Vec::new(),
-                };
+                let mut functions = Functions { name, bodies: Vec::new() };
                 functions.visit_file(&self.parsed);
                 if functions.bodies.is_empty() {
                     return Err(format!("there is no function `{name}`"));
@@ -144,10 +137,8 @@ impl<'s> Source<'s> {
             [only] => Ok(only.clone()),
             [] => Err(format!("nothing there reads `{}`", place.stands)),
             several => {
-                let lines: Vec<String> = several
-                    .iter()
-                    .map(|at| self.line(at.start).to_string())
-                    .collect();
+                let lines: Vec<String> =
+                    several.iter().map(|at| self.line(at.start).to_string()).collect();
                 Err(format!(
                     "`{}` stands in lines {}: name more of it, or its function",
                     place.stands,
@@ -171,11 +162,7 @@ struct BoundNames(Vec<String>);
 
 impl<'a> Visit<'a> for BoundNames {
     fn visit_pat_ident(&mut self, pattern: &'a syn::PatIdent) {
-        let mutable = if pattern.mutability.is_some() {
-            "mut "
-        } else {
-            ""
-        };
+        let mutable = if pattern.mutability.is_some() { "mut " } else { "" };
         self.0.push(format!("{mutable}{}", pattern.ident));
         visit::visit_pat_ident(self, pattern);
     }
@@ -237,17 +224,12 @@ pub fn instrument<'m>(
     let mut anchors: BTreeMap<(usize, std::cmp::Reverse<usize>), Anchor<'m>> = BTreeMap::new();
     for mutant in mutants {
         for place in mutant.places.iter().filter(|place| place.file == file) {
-            let found = source
-                .find(place)
-                .and_then(|at| Ok((at, form_of(&place.stands)?)));
+            let found = source.find(place).and_then(|at| Ok((at, form_of(&place.stands)?)));
             match found {
                 Ok((at, form)) => {
                     let key = (at.start, std::cmp::Reverse(at.end));
-                    let anchor = anchors.entry(key).or_insert(Anchor {
-                        at,
-                        form,
-                        mutants: Vec::new(),
-                    });
+                    let anchor =
+                        anchors.entry(key).or_insert(Anchor { at, form, mutants: Vec::new() });
                     anchor.mutants.push((
                         mutant.name.as_str(),
                         mutant.number,
@@ -357,10 +339,8 @@ mod tests {
             Ok(text.replacen("a ==  b", value, 1)),
             "a value, in one function"
         );
-        let both = [
-            mutant(3, "let a = x(); y(a == b);", "y(c); let a = x();"),
-            mutant(4, "x()", "z()"),
-        ];
+        let both =
+            [mutant(3, "let a = x(); y(a == b);", "y(c); let a = x();"), mutant(4, "x()", "z()")];
         let written = of(text, &both).expect("they stand there");
         assert!(
             written.starts_with("fn f() { let a = if s::on(3) { y(c); let a = x(); a } else { let a = (if s::on(4) { z()  } else { x()  }); // why"),
@@ -372,15 +352,9 @@ mod tests {
     fn what_does_not_stand_once_is_named() {
         let text = "fn f() { a(); b(); c(); b(); }";
         for (mutants, said) in [
-            (
-                vec![mutant(1, "d()", "")],
-                "M1: a.rs, fn f: nothing there reads `d()`",
-            ),
+            (vec![mutant(1, "d()", "")], "M1: a.rs, fn f: nothing there reads `d()`"),
             (vec![mutant(1, "b()", "")], "stands in lines 1 and 1"),
-            (
-                vec![mutant(1, "a(); b();", ""), mutant(2, "b(); c();", "")],
-                "M1 and M2 overlap",
-            ),
+            (vec![mutant(1, "a(); b();", ""), mutant(2, "b(); c();", "")], "M1 and M2 overlap"),
         ] {
             let wrong = of(text, &mutants).expect_err("it does not stand there once");
             assert!(wrong[0].contains(said), "{wrong:?}");

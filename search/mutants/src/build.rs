@@ -41,19 +41,13 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
         (&source.file, &source.text, source.points.len()).hash(&mut hasher);
     }
     let of = hasher.finish();
-    let before: Option<(u64, BTreeMap<u32, String>)> = fs::read(&kept)
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok());
-    let mut errors = before
-        .filter(|(same, _)| *same == of)
-        .map(|(_, errors)| errors)
-        .unwrap_or_default();
+    let before: Option<(u64, BTreeMap<u32, String>)> =
+        fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let mut errors =
+        before.filter(|(same, _)| *same == of).map(|(_, errors)| errors).unwrap_or_default();
     loop {
         let places = tree::mutate(root, sources, &errors.keys().copied().collect())?;
-        let mut check = cargo(
-            root,
-            &["check", "--quiet", "--package", "quell-vm", "--lib"],
-        );
+        let mut check = cargo(root, &["check", "--quiet", "--package", "quell-vm", "--lib"]);
         let checked = check.stderr(Stdio::null()).output()?;
         if checked.status.success() {
             fs::write(kept, serde_json::to_vec(&(of, &errors))?)?;
@@ -94,11 +88,7 @@ fn blamed(message: &Value, places: &MutantPlaces) -> Vec<u32> {
         let [start, end] =
             ["byte_start", "byte_end"].map(|name| span[name].as_u64().unwrap_or_default() as usize);
         if let Some(places) = places.get(file) {
-            let place = if span["is_primary"] == true {
-                0
-            } else {
-                spans.len()
-            };
+            let place = if span["is_primary"] == true { 0 } else { spans.len() };
             spans.insert(place, (places, start..end));
         }
     }
@@ -123,11 +113,7 @@ fn blamed(message: &Value, places: &MutantPlaces) -> Vec<u32> {
     for (way, fits) in ways.into_iter().enumerate() {
         for (places, span) in &spans {
             let far = |piece: &Piece| {
-                if way == 3 {
-                    piece.at.start
-                } else {
-                    piece.at.len()
-                }
+                if way == 3 { piece.at.start } else { piece.at.len() }
             };
             let found = places.iter().filter(|place| fits(&place.piece, span));
             if let Some(place) = found.min_by_key(|place| far(&place.piece)) {
@@ -185,23 +171,12 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<JudgePrograms> {
     }
     let trial = built(
         root,
-        &[
-            "build",
-            "--package",
-            "quell-adversary",
-            "--bin",
-            "quell-judge",
-            "--features",
-            "judge",
-        ],
+        &["build", "--package", "quell-adversary", "--bin", "quell-judge", "--features", "judge"],
     )?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-judge");
     let (_, Tests { program: trial, .. }) =
         trial.ok_or_else(|| io::Error::other("cargo has built no quell-judge"))?;
-    Ok(JudgePrograms {
-        tests,
-        trial: Some(trial),
-    })
+    Ok(JudgePrograms { tests, trial: Some(trial) })
 }
 
 /// Returns the programs that a call of cargo builds, with their names.
@@ -220,10 +195,8 @@ fn built(root: &Path, arguments: &[&str]) -> io::Result<Vec<(String, Tests)>> {
             message["executable"].as_str(),
             message["manifest_path"].as_str(),
         ) {
-            let tests = Tests {
-                folder: Path::new(manifest).with_file_name(""),
-                program: program.into(),
-            };
+            let tests =
+                Tests { folder: Path::new(manifest).with_file_name(""), program: program.into() };
             programs.push((name.to_string(), tests));
         }
     }

@@ -154,9 +154,7 @@ fn spread<T: Send, U: Sync>(
         }
     });
     bar.finish_and_clear();
-    let mut done = done
-        .into_inner()
-        .unwrap_or_else(|broken| broken.into_inner());
+    let mut done = done.into_inner().unwrap_or_else(|broken| broken.into_inner());
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
 }
@@ -170,16 +168,10 @@ fn trial_of(judges: &JudgePrograms) -> &Path {
 fn everything(judges: &JudgePrograms) -> io::Result<Record> {
     let mut tests = Vec::new();
     for Tests { folder, program } in &judges.tests {
-        let (end, list) = process::run(
-            command(program).args(["--list", "--format", "terse"]),
-            "",
-            SECONDS,
-        )?;
+        let (end, list) =
+            process::run(command(program).args(["--list", "--format", "terse"]), "", SECONDS)?;
         if end != End::Passed {
-            return Err(io::Error::other(format!(
-                "{} does not list its tests",
-                program.display()
-            )));
+            return Err(io::Error::other(format!("{} does not list its tests", program.display())));
         }
         let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
         tests.extend(names.map(|name| Test {
@@ -211,12 +203,7 @@ fn everything(judges: &JudgePrograms) -> io::Result<Record> {
     let programs = judges.tests.iter().map(|tests| &tests.program);
     for program in programs.chain(&judges.trial) {
         let file = fs::metadata(program)?;
-        of.push(format!(
-            "{} {} {:?}",
-            program.display(),
-            file.len(),
-            file.modified()?
-        ));
+        of.push(format!("{} {} {:?}", program.display(), file.len(), file.modified()?));
     }
     Ok(Record { of, tests, cases })
 }
@@ -235,9 +222,8 @@ pub fn record(
     let kept = root.join("target/mutate/record.json");
     let mut record = everything(judges)?;
     record.of.push(format!("{effort:?}"));
-    if let Some(before) = fs::read(&kept)
-        .ok()
-        .and_then(|text| serde_json::from_slice::<Record>(&text).ok())
+    if let Some(before) =
+        fs::read(&kept).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok())
         && before.of == record.of
     {
         return Ok(before);
@@ -259,21 +245,14 @@ pub fn record(
         let text = fs::read_to_string(&file).unwrap_or_default();
         let _ = fs::remove_file(&file);
         Ok((
-            text.lines()
-                .filter_map(|line| line.parse().ok())
-                .collect::<BTreeSet<u32>>(),
+            text.lines().filter_map(|line| line.parse().ok()).collect::<BTreeSet<u32>>(),
             begun.elapsed().as_millis() as u64,
         ))
     };
     let tests: Vec<(usize, &Test)> = record.tests.iter().enumerate().collect();
     let found = spread("tests", &tests, jobs, |(index, test)| {
         let mut command = command(&test.program);
-        command.args([
-            "--exact",
-            &test.name,
-            "--include-ignored",
-            "--test-threads=1",
-        ]);
+        command.args(["--exact", &test.name, "--include-ignored", "--test-threads=1"]);
         reached(format!("test{index}"), &mut command, "", &test.name)
     })?;
     for (test, (reached, millis)) in record.tests.iter_mut().zip(found) {
@@ -431,10 +410,10 @@ fn judge_one(
         &generated,
         &|| run_tests(false),
     ];
-    let last: [Round<'_>; 2] = [
-        &|| run_cases("reach", effort.last.unwrap_or_default(), &|case| case.all),
-        &|| run_tests(true),
-    ];
+    let last: [Round<'_>; 2] =
+        [&|| run_cases("reach", effort.last.unwrap_or_default(), &|case| case.all), &|| {
+            run_tests(true)
+        }];
     let last = last.iter().filter(|_| effort.last.is_some());
     for round in rounds.iter().chain(last) {
         if let Some(verdict) = round()? {

@@ -111,11 +111,7 @@ pub fn numbers<'k>(
             }
         }
     }
-    if wrong.is_empty() {
-        Ok(numbers)
-    } else {
-        Err(wrong)
-    }
+    if wrong.is_empty() { Ok(numbers) } else { Err(wrong) }
 }
 
 #[cfg(test)]
@@ -125,13 +121,7 @@ mod tests {
     fn mutant(text: &str, change: &str, nth: usize) -> Mutant {
         let [file, function] = ["a.rs", "A::f"].map(String::from);
         Mutant {
-            name: Name {
-                file,
-                function,
-                text: text.into(),
-                change: change.into(),
-                nth,
-            },
+            name: Name { file, function, text: text.into(), change: change.into(), nth },
             line: 1,
         }
     }
@@ -152,31 +142,14 @@ mod tests {
 
     #[test]
     fn entries_name_what_is_there_and_each_once() {
-        let mutants = [
-            mutant("x", "true", 1),
-            mutant("x", "true", 2),
-            mutant("x", "false", 1),
-        ];
+        let mutants = [mutant("x", "true", 1), mutant("x", "true", 2), mutant("x", "false", 1)];
         let found = |kept: &[Entry]| {
             numbers(kept, &mutants).map(|numbers| numbers.into_keys().collect::<Vec<_>>())
         };
         assert_eq!(found(&[entry("x", &["true"], 2)]), Ok(vec![2]));
-        assert_eq!(
-            found(&[entry("x", &["true", "false"], 0)]),
-            Ok(vec![1, 2, 3])
-        );
-        assert_eq!(
-            found(&[entry("x", &["false"], 2)])
-                .expect_err("there is one")
-                .len(),
-            1
-        );
-        assert_eq!(
-            found(&[entry("y", &["true"], 0)])
-                .expect_err("there is none")
-                .len(),
-            1
-        );
+        assert_eq!(found(&[entry("x", &["true", "false"], 0)]), Ok(vec![1, 2, 3]));
+        assert_eq!(found(&[entry("x", &["false"], 2)]).expect_err("there is one").len(), 1);
+        assert_eq!(found(&[entry("y", &["true"], 0)]).expect_err("there is none").len(), 1);
         let twice = [entry("x", &["true"], 0), entry("x", &["true"], 1)];
         assert_eq!(found(&twice).expect_err("one is named twice").len(), 1);
     }

@@ -107,10 +107,7 @@ pub fn choose(mutant: Option<&Mutant>) {
     quell::selector::choose(mutant.map_or(0, |mutant| mutant.number));
     #[cfg(not(quell_mutants))]
     if let Some(mutant) = mutant {
-        panic!(
-            "{} is a mistake that only the copy with the mutants can make",
-            mutant.name
-        );
+        panic!("{} is a mistake that only the copy with the mutants can make", mutant.name);
     }
 }
 

@@ -41,10 +41,7 @@ fn read() -> u32 {
     RECORD.get_or_init(|| {
         let mut file = File::options();
         record.map(|name| {
-            file.append(true)
-                .create(true)
-                .open(name)
-                .expect("QUELL_MUTANTS_REACHED is a file")
+            file.append(true).create(true).open(name).expect("QUELL_MUTANTS_REACHED is a file")
         })
     });
     CHOSEN.store(chosen, Relaxed);
@@ -53,10 +50,7 @@ fn read() -> u32 {
 
 #[cold]
 fn record(number: u32) {
-    let (word, bit) = (
-        &WRITTEN[number as usize / 64 % WRITTEN.len()],
-        1 << (number % 64),
-    );
+    let (word, bit) = (&WRITTEN[number as usize / 64 % WRITTEN.len()], 1 << (number % 64));
     if word.fetch_or(bit, Relaxed) & bit == 0
         && let Some(mut file) = RECORD.get().and_then(Option::as_ref)
     {
@@ -114,41 +108,25 @@ pub fn or_forced(number: u32, condition: bool) -> bool {
 /// Computes `a < b`; the mutant computes `a <= b`.
 #[inline]
 pub fn less<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a < b) != (a <= b)) {
-        a <= b
-    } else {
-        a < b
-    }
+    if is(number, || (a < b) != (a <= b)) { a <= b } else { a < b }
 }
 
 /// Computes `a <= b`; the mutant computes `a < b`.
 #[inline]
 pub fn less_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a < b) != (a <= b)) {
-        a < b
-    } else {
-        a <= b
-    }
+    if is(number, || (a < b) != (a <= b)) { a < b } else { a <= b }
 }
 
 /// Computes `a > b`; the mutant computes `a >= b`.
 #[inline]
 pub fn more<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a > b) != (a >= b)) {
-        a >= b
-    } else {
-        a > b
-    }
+    if is(number, || (a > b) != (a >= b)) { a >= b } else { a > b }
 }
 
 /// Computes `a >= b`; the mutant computes `a > b`.
 #[inline]
 pub fn more_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a > b) != (a >= b)) {
-        a > b
-    } else {
-        a >= b
-    }
+    if is(number, || (a > b) != (a >= b)) { a > b } else { a >= b }
 }
 
 /// Computes `a == b`. The mutant computes `a <= b`, and the next one `a >= b`.
@@ -229,41 +207,25 @@ pub fn not<A: Not<Output = A>>(number: u32, a: A) -> A {
 /// Returns the smaller value; the mutant returns the larger one.
 #[inline]
 pub fn min<T: Ord>(number: u32, a: T, b: T) -> T {
-    if is(number, || a != b) {
-        a.max(b)
-    } else {
-        a.min(b)
-    }
+    if is(number, || a != b) { a.max(b) } else { a.min(b) }
 }
 
 /// Returns the larger value; the mutant returns the smaller one.
 #[inline]
 pub fn max<T: Ord>(number: u32, a: T, b: T) -> T {
-    if is(number, || a != b) {
-        a.min(b)
-    } else {
-        a.max(b)
-    }
+    if is(number, || a != b) { a.min(b) } else { a.max(b) }
 }
 
 /// Calls `any`; the mutant calls `all`.
 #[inline]
 pub fn any<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
-    if on(number) {
-        list.all(test)
-    } else {
-        list.any(test)
-    }
+    if on(number) { list.all(test) } else { list.any(test) }
 }
 
 /// Calls `all`; the mutant calls `any`.
 #[inline]
 pub fn all<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
-    if on(number) {
-        list.any(test)
-    } else {
-        list.all(test)
-    }
+    if on(number) { list.any(test) } else { list.all(test) }
 }
 
 /// An integer.
@@ -319,24 +281,14 @@ mod tests {
     fn a_choice_makes_its_own_difference_and_no_other() {
         let all = || {
             (
-                [
-                    or_true(1, false),
-                    or_false(1, true),
-                    or_forced(1, false),
-                    or_forced(1, true),
-                ],
+                [or_true(1, false), or_false(1, true), or_forced(1, false), or_forced(1, true)],
                 [
                     less(1, &2, &2),
                     less_or_same(1, &2, &2),
                     more(1, &2, &2),
                     more_or_same(1, &2, &2),
                 ],
-                [
-                    same(1, &1, &2),
-                    same(1, &2, &1),
-                    other(1, &1, &2),
-                    other(1, &2, &1),
-                ],
+                [same(1, &1, &2), same(1, &2, &1), other(1, &1, &2), other(1, &2, &1)],
                 [
                     add(1, 5, 3),
                     sub(1, 5, 3),

@@ -33,9 +33,7 @@ impl Point {
     /// Returns whether it keeps control from leaving. The code after it may then use values that were moved or
     /// borrowed.
     pub fn stays(&self) -> bool {
-        let leaves = ["return", "break", "continue"]
-            .iter()
-            .any(|word| self.text.starts_with(word));
+        let leaves = ["return", "break", "continue"].iter().any(|word| self.text.starts_with(word));
         leaves && self.changes == ["left out"]
     }
 }
@@ -84,16 +82,9 @@ pub struct Enums(pub Variants);
 
 impl<'a> Visit<'a> for Enums {
     fn visit_item_enum(&mut self, item: &'a syn::ItemEnum) {
-        if item
-            .variants
-            .iter()
-            .all(|variant| variant.fields.is_empty())
-            && item.variants.len() <= 4
+        if item.variants.iter().all(|variant| variant.fields.is_empty()) && item.variants.len() <= 4
         {
-            let names = item
-                .variants
-                .iter()
-                .map(|variant| variant.ident.to_string());
+            let names = item.variants.iter().map(|variant| variant.ident.to_string());
             self.0.insert(item.ident.to_string(), names.collect());
         }
     }
@@ -123,11 +114,8 @@ pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
     }
     // At one place, ends come first, inner before outer; then beginnings, outer before inner.
     edits.sort_by_key(|(_, edit, _)| {
-        let (start, end, order) = (
-            edit.whole.start as isize,
-            edit.whole.end as isize,
-            edit.order as isize,
-        );
+        let (start, end, order) =
+            (edit.whole.start as isize, edit.whole.end as isize, edit.order as isize);
         let inside = match edit.closes {
             true => [-start, end, -order],
             false => [-end, start, order],
@@ -144,23 +132,13 @@ pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
         let numbered = edit.text.replace("{n}", &number.to_string());
         text.push_str(&numbered.replace("{m}", &(number + 1).to_string()));
         done = edit.at.end;
-        pieces.push(Piece {
-            at: from..text.len(),
-            point,
-            inserted: true,
-        });
+        pieces.push(Piece { at: from..text.len(), point, inserted: true });
         let whole = &mut whole[point];
         whole.get_or_insert(from..from).end = text.len();
     }
     text.push_str(&source[done..]);
     let wholes = whole.into_iter().enumerate();
-    pieces.extend(wholes.filter_map(|(point, at)| {
-        Some(Piece {
-            at: at?,
-            point,
-            inserted: false,
-        })
-    }));
+    pieces.extend(wholes.filter_map(|(point, at)| Some(Piece { at: at?, point, inserted: false })));
     (text, pieces)
 }
 
@@ -237,11 +215,7 @@ impl Finder<'_> {
     ) {
         let (at, operator) = (whole.byte_range(), operator.byte_range());
         let edits = vec![
-            (
-                at.start..at.start,
-                format!("{SELECTOR}{name}({{n}}, {}(", sigils[0]),
-                false,
-            ),
+            (at.start..at.start, format!("{SELECTOR}{name}({{n}}, {}(", sigils[0]), false),
             (operator.clone(), format!("), {}(", sigils[1]), true),
             (at.end..at.end, "))".to_string(), true),
         ];
@@ -284,10 +258,7 @@ impl Finder<'_> {
 
     /// Mutates the statements of a block; `unit` means that its value is `()`.
     fn statements(&mut self, block: &Block, unit: bool) {
-        if !self
-            .walked
-            .insert(block.brace_token.span.open().byte_range().start)
-        {
+        if !self.walked.insert(block.brace_token.span.open().byte_range().start) {
             return;
         }
         for (index, statement) in block.stmts.iter().enumerate() {
@@ -326,8 +297,7 @@ impl Finder<'_> {
             }
             _ => return,
         };
-        self.walked
-            .insert(block.brace_token.span.open().byte_range().start);
+        self.walked.insert(block.brace_token.span.open().byte_range().start);
         if let Some(Stmt::Expr(last, _)) = block.stmts.last() {
             self.diverges(last);
         }
@@ -342,12 +312,7 @@ impl Finder<'_> {
         }
         let before = format!("if !{SELECTOR}on({{n}}) {{ ");
         let semicolon = matches!(statement, Stmt::Expr(_, Some(_)));
-        self.around(
-            statement.span(),
-            &["left out"],
-            &before,
-            if semicolon { " }" } else { "; }" },
-        );
+        self.around(statement.span(), &["left out"], &before, if semicolon { " }" } else { "; }" });
     }
 
     /// Visits an expression whose value is `()`: its branches are blocks of statements.
@@ -377,10 +342,7 @@ impl Finder<'_> {
     }
 
     fn function(&mut self, attrs: &[syn::Attribute], sig: &syn::Signature, block: &Block) {
-        let idle = block
-            .stmts
-            .iter()
-            .all(|statement| matches!(statement, Stmt::Local(_)));
+        let idle = block.stmts.iter().all(|statement| matches!(statement, Stmt::Local(_)));
         let names = NAMES.iter().any(|name| sig.ident == name);
         if is_test(attrs) || sig.constness.is_some() || self.function.is_some() || idle || names {
             return;
@@ -400,12 +362,7 @@ impl Finder<'_> {
                 value => format!(" if {SELECTOR}on({{n}}) {{ return {value}; }}"),
             };
             let change = format!("returns {result}");
-            self.add(
-                name.clone(),
-                line,
-                &[&change],
-                vec![(open..open, text, true)],
-            );
+            self.add(name.clone(), line, &[&change], vec![(open..open, text, true)]);
         }
         let unit = matches!(sig.output, ReturnType::Default);
         let single = unit
@@ -415,8 +372,7 @@ impl Finder<'_> {
                 Stmt::Expr(Expr::Call(_) | Expr::MethodCall(_) | Expr::Assign(_), _)
             );
         if single {
-            self.walked
-                .insert(block.brace_token.span.open().byte_range().start);
+            self.walked.insert(block.brace_token.span.open().byte_range().start);
         }
         self.statements(block, unit);
         visit::visit_block(self, block);
@@ -437,31 +393,19 @@ impl Finder<'_> {
                 };
                 let edits = vec![
                     (at.start..at.start, "({ let decided = (".to_string(), false),
-                    (
-                        operator,
-                        format!("); if decided {choice} {SELECTOR}on({{n}}) {{ "),
-                        true,
-                    ),
+                    (operator, format!("); if decided {choice} {SELECTOR}on({{n}}) {{ "), true),
                     (at.end..at.end, " } else { decided } })".to_string(), true),
                 ];
                 self.add(at, whole.start().line, &[change], edits);
             }
             Lt(_) => self.operator(whole, operator, &["`<=` for `<`"], "less", by_reference),
-            Le(_) => self.operator(
-                whole,
-                operator,
-                &["`<` for `<=`"],
-                "less_or_same",
-                by_reference,
-            ),
+            Le(_) => {
+                self.operator(whole, operator, &["`<` for `<=`"], "less_or_same", by_reference)
+            }
             Gt(_) => self.operator(whole, operator, &["`>=` for `>`"], "more", by_reference),
-            Ge(_) => self.operator(
-                whole,
-                operator,
-                &["`>` for `>=`"],
-                "more_or_same",
-                by_reference,
-            ),
+            Ge(_) => {
+                self.operator(whole, operator, &["`>` for `>=`"], "more_or_same", by_reference)
+            }
             // Variants of an enumeration have no order, and no number here is less than 0.
             Eq(_) | Ne(_)
                 if [&binary.left, &binary.right]
@@ -490,27 +434,15 @@ impl Finder<'_> {
             AddAssign(_) => {
                 self.operator(whole, operator, &["`-=` for `+=`"], "add_to", ["&mut ", ""])
             }
-            SubAssign(_) => self.operator(
-                whole,
-                operator,
-                &["`+=` for `-=`"],
-                "sub_from",
-                ["&mut ", ""],
-            ),
-            BitAndAssign(_) => self.operator(
-                whole,
-                operator,
-                &["`|=` for `&=`"],
-                "and_into",
-                ["&mut ", ""],
-            ),
-            BitOrAssign(_) => self.operator(
-                whole,
-                operator,
-                &["`&=` for `|=`"],
-                "or_into",
-                ["&mut ", ""],
-            ),
+            SubAssign(_) => {
+                self.operator(whole, operator, &["`+=` for `-=`"], "sub_from", ["&mut ", ""])
+            }
+            BitAndAssign(_) => {
+                self.operator(whole, operator, &["`|=` for `&=`"], "and_into", ["&mut ", ""])
+            }
+            BitOrAssign(_) => {
+                self.operator(whole, operator, &["`&=` for `|=`"], "or_into", ["&mut ", ""])
+            }
             _ => {}
         }
     }
@@ -528,11 +460,7 @@ impl Finder<'_> {
         let dot = call.dot_token.span().byte_range().start;
         let open = call.paren_token.span.open().byte_range().end;
         let edits = vec![
-            (
-                whole.start..whole.start,
-                format!("{SELECTOR}{name}({{n}}, ("),
-                false,
-            ),
+            (whole.start..whole.start, format!("{SELECTOR}{name}({{n}}, ("), false),
             (dot..open, "), ".to_string(), true),
         ];
         let line = call.method.span().start().line;
@@ -574,11 +502,7 @@ impl<'a> Visit<'a> for Finder<'_> {
     fn visit_type(&mut self, _: &'a Type) {}
 
     fn visit_local(&mut self, local: &'a syn::Local) {
-        if let Some(syn::LocalInit {
-            diverge: Some((_, expr)),
-            ..
-        }) = &local.init
-        {
+        if let Some(syn::LocalInit { diverge: Some((_, expr)), .. }) = &local.init {
             self.diverges(expr);
         }
         visit::visit_local(self, local);
@@ -615,12 +539,7 @@ impl<'a> Visit<'a> for Finder<'_> {
                     // Instead, the arm's own guard can be made false.
                     Some(_) => continue,
                 };
-                self.add(
-                    at.clone(),
-                    line,
-                    &["arm left out"],
-                    vec![(at.end..at.end, text, true)],
-                );
+                self.add(at.clone(), line, &["arm left out"], vec![(at.end..at.end, text, true)]);
             }
         }
         visit::visit_expr_match(self, choice);
@@ -665,15 +584,8 @@ impl<'a> Visit<'a> for Finder<'_> {
             Expr::Path(path) if path.qself.is_none() && path.path.segments.len() == 2 => {
                 let [kind, variant] =
                     [0, 1].map(|index| path.path.segments[index].ident.to_string());
-                let variants = self
-                    .enums
-                    .get(&kind)
-                    .filter(|variants| variants.contains(&variant));
-                for other in variants
-                    .into_iter()
-                    .flatten()
-                    .filter(|other| **other != variant)
-                {
+                let variants = self.enums.get(&kind).filter(|variants| variants.contains(&variant));
+                for other in variants.into_iter().flatten().filter(|other| **other != variant) {
                     let before = format!("(if {SELECTOR}on({{n}}) {{ {kind}::{other} }} else {{ ");
                     self.around(expr.span(), &[&format!("{kind}::{other}")], &before, " })");
                 }
@@ -740,10 +652,7 @@ const TESTS: [&str; 12] = [
 
 fn is_condition(operator: &BinOp) -> bool {
     use BinOp::*;
-    matches!(
-        operator,
-        And(_) | Or(_) | Lt(_) | Le(_) | Gt(_) | Ge(_) | Eq(_) | Ne(_)
-    )
+    matches!(operator, And(_) | Or(_) | Lt(_) | Le(_) | Gt(_) | Ge(_) | Eq(_) | Ne(_))
 }
 
 fn is_assigning(operator: &BinOp) -> bool {
@@ -768,12 +677,7 @@ fn is_zero(expr: &Expr) -> bool {
 /// Returns whether an expression names a variant, for example `Kind::Variant`.
 fn is_variant(expr: &Expr) -> bool {
     let Expr::Path(path) = expr else { return false };
-    let name = path
-        .path
-        .segments
-        .last()
-        .map(|last| last.ident.to_string())
-        .unwrap_or_default();
+    let name = path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
     path.path.segments.len() > 1 && name.contains(char::is_lowercase)
 }
 
@@ -811,26 +715,16 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
 
 /// Returns whether a block only defines how a value is printed.
 fn only_formats(block: &syn::ItemImpl) -> bool {
-    let of = block
-        .trait_
-        .as_ref()
-        .and_then(|(_, path, _)| path.segments.last());
-    of.is_some_and(|of| {
-        ["Debug", "Display", "Error"]
-            .iter()
-            .any(|name| of.ident == name)
-    })
+    let of = block.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
+    of.is_some_and(|of| ["Debug", "Display", "Error"].iter().any(|name| of.ident == name))
 }
 
 /// Returns the name of a type.
 fn name_of(kind: &Type) -> String {
     match kind {
-        Type::Path(path) => path
-            .path
-            .segments
-            .last()
-            .map(|last| last.ident.to_string())
-            .unwrap_or_default(),
+        Type::Path(path) => {
+            path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default()
+        }
         Type::Reference(reference) => name_of(&reference.elem),
         _ => String::new(),
     }

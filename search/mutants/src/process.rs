@@ -26,10 +26,7 @@ const MEMORY: u64 = 16 << 30;
 fn limit(child: &Child, seconds: u64) {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let pid = Pid::from_child(child);
-    let most = |most| Rlimit {
-        current: Some(most),
-        maximum: Some(most),
-    };
+    let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
     // This fails only if the program has ended, and then it needs no limit.
     let _ = prlimit(Some(pid), Resource::Cpu, most(seconds));
     let _ = prlimit(Some(pid), Resource::As, most(MEMORY));
@@ -55,11 +52,8 @@ fn ran_out(_: std::process::ExitStatus) -> bool {
 /// # Errors
 /// If the program doesn't start.
 pub fn run(command: &mut Command, input: &str, seconds: u64) -> io::Result<(End, String)> {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     limit(&child, seconds);
     if let Some(mut stdin) = child.stdin.take() {
         // A program that has already ended reads nothing.
@@ -108,10 +102,7 @@ mod tests {
     #[test]
     fn programs_that_end_are_told_from_those_that_do_not() {
         assert_eq!(shell("cat", "said\n"), (End::Passed, "said\n".to_string()));
-        assert_eq!(
-            shell("echo wrong; exit 3", "").0,
-            End::Failed("wrong\n".to_string())
-        );
+        assert_eq!(shell("echo wrong; exit 3", "").0, End::Failed("wrong\n".to_string()));
         assert_eq!(shell("while :; do :; done", "").0, End::Never);
     }
 }

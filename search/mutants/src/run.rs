@@ -110,9 +110,6 @@ mod tests {
             assert_eq!(succeeds(&mut Command::new(command)).unwrap(), success);
         }
         let missing = succeeds(&mut Command::new("/no/cargo")).unwrap_err();
-        assert!(
-            missing.to_string().starts_with("starting cargo: "),
-            "{missing}"
-        );
+        assert!(missing.to_string().starts_with("starting cargo: "), "{missing}");
     }
 }

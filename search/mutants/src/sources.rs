@@ -26,23 +26,14 @@ pub fn tested_by(file: &str) -> &'static [&'static str] {
 
 /// Files and folders of these that are not mutated, and why. Every other file is.
 pub const LEFT_OUT: &[(&str, &str)] = &[
-    (
-        "engine/quell/src/example.rs",
-        "a machine for the documentation",
-    ),
+    ("engine/quell/src/example.rs", "a machine for the documentation"),
     (
         "engine/quell/src/features.rs",
         "which machines are refused: tests/arguments.rs asks of each mistake by name",
     ),
     ("engine/quell/src/lib.rs", "names alone"),
-    (
-        "engine/quell/src/policy.rs",
-        "names and sets of mechanisms: no part of the protocol",
-    ),
-    (
-        "engine/quell/src/stats.rs",
-        "statistics: no part of the protocol",
-    ),
+    ("engine/quell/src/policy.rs", "names and sets of mechanisms: no part of the protocol"),
+    ("engine/quell/src/stats.rs", "statistics: no part of the protocol"),
     (
         "engine/quell/src/word.rs",
         "what a kernel puts in place of it is its own; orderings are weakened under loom",
@@ -50,10 +41,7 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("engine/quell-zero/src/tests", "tests"),
     ("engine/quell-zero/src/tests.rs", "tests"),
     ("testbed/vm/src/audit.rs", "a judge"),
-    (
-        "testbed/vm/src/config.rs",
-        "sizes, none of which may break the contract",
-    ),
+    ("testbed/vm/src/config.rs", "sizes, none of which may break the contract"),
     ("testbed/vm/src/contract", "a judge"),
     ("testbed/vm/src/lib.rs", "names alone"),
     ("testbed/vm/src/sim", "parts of the machines in software"),
@@ -101,10 +89,7 @@ pub struct Source {
 /// If a file can't be read, or isn't Rust.
 pub fn read(root: &Path) -> io::Result<Vec<Source>> {
     let mut files = BTreeMap::new();
-    for entry in FOLDERS
-        .iter()
-        .flat_map(|(folder, _)| WalkDir::new(root.join(folder)))
-    {
+    for entry in FOLDERS.iter().flat_map(|(folder, _)| WalkDir::new(root.join(folder))) {
         let entry = entry?;
         let path = entry.path();
         let name = path.strip_prefix(root).unwrap_or(path);
@@ -145,10 +130,7 @@ pub fn mutants(sources: &[Source]) -> Vec<Mutant> {
                 let nth = met.entry(name.clone()).or_default();
                 *nth += 1;
                 name.nth = *nth;
-                mutants.push(Mutant {
-                    name,
-                    line: point.line,
-                });
+                mutants.push(Mutant { name, line: point.line });
             }
         }
     }

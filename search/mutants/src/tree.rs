@@ -40,10 +40,8 @@ pub fn derived(root: &Path) -> PathBuf {
 /// A line for each mutant whose piece the source doesn't contain exactly once, and for each file that can't be read.
 pub fn instrumented(root: &Path) -> Result<BTreeMap<PathBuf, String>, Vec<String>> {
     let all = list::all();
-    let names: BTreeSet<&str> = all
-        .iter()
-        .flat_map(|mutant| mutant.places.iter().map(|place| &*place.file))
-        .collect();
+    let names: BTreeSet<&str> =
+        all.iter().flat_map(|mutant| mutant.places.iter().map(|place| &*place.file)).collect();
     let mut files = BTreeMap::new();
     let mut wrong = Vec::new();
     let read = |name: &str| {
@@ -61,23 +59,16 @@ pub fn instrumented(root: &Path) -> Result<BTreeMap<PathBuf, String>, Vec<String
         }
     }
     let listed: Vec<&str> = all.iter().map(|mutant| &*mutant.name).collect();
-    let selector = SELECTOR.replace(
-        "NAMES: &[&str] = &[]",
-        &format!("NAMES: &[&str] = &{listed:?}"),
-    );
+    let selector =
+        SELECTOR.replace("NAMES: &[&str] = &[]", &format!("NAMES: &[&str] = &{listed:?}"));
     files.insert(Path::new(ENGINE).join("selector.rs"), selector);
     match read("engine/quell/src/lib.rs") {
-        Ok(lib) => drop(files.insert(
-            Path::new(ENGINE).join("lib.rs"),
-            with_module(lib, "selector"),
-        )),
+        Ok(lib) => {
+            drop(files.insert(Path::new(ENGINE).join("lib.rs"), with_module(lib, "selector")))
+        }
         Err(lines) => wrong.extend(lines),
     }
-    if wrong.is_empty() {
-        Ok(files)
-    } else {
-        Err(wrong)
-    }
+    if wrong.is_empty() { Ok(files) } else { Err(wrong) }
 }
 
 /// Adds a module at the end of a crate's file, so that the lines above keep their numbers.
@@ -99,16 +90,11 @@ pub fn copy(root: &Path) -> io::Result<()> {
 /// # Errors
 /// If a file can't be read or written.
 pub fn copy_derived(root: &Path, sources: &[Source]) -> io::Result<()> {
-    let mutated = sources
-        .iter()
-        .map(|source| PathBuf::from(&source.file))
-        .collect();
+    let mutated = sources.iter().map(|source| PathBuf::from(&source.file)).collect();
     // We leave out the module's own test, which would select mutants while other tests run.
     let operators = OPERATORS.split("#[cfg(test)]").next().unwrap_or_default();
-    let mut files = BTreeMap::from([(
-        Path::new(ENGINE).join("operators.rs"),
-        operators.to_string(),
-    )]);
+    let mut files =
+        BTreeMap::from([(Path::new(ENGINE).join("operators.rs"), operators.to_string())]);
     for (folder, _) in FOLDERS {
         let path = Path::new(folder).join("lib.rs");
         let lib = fs::read_to_string(root.join(&path))?;
@@ -159,9 +145,7 @@ fn copy_with(
             fs::remove_file(entry.path())?;
             // Cargo would still take an empty folder for a member of the workspace.
             let folders = entry.path().ancestors().skip(1);
-            let _ = folders
-                .map_while(|folder| fs::remove_dir(folder).ok())
-                .count();
+            let _ = folders.map_while(|folder| fs::remove_dir(folder).ok()).count();
         }
     }
     Ok(())
@@ -226,11 +210,7 @@ pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Re
         let numbered = pieces.into_iter().map(|piece| {
             let (point, first) = points[piece.point];
             let numbers = (first..first + point.changes.len() as u32).collect();
-            Place {
-                piece,
-                numbers,
-                stays: point.stays(),
-            }
+            Place { piece, numbers, stays: point.stays() }
         });
         places.insert(source.file.clone(), numbered.collect());
     }

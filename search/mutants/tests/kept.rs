@@ -11,11 +11,7 @@ fn root() -> &'static Path {
 fn what_is_kept_is_a_mutant_and_has_a_reason() {
     let sources = sources::read(root()).expect("the engine");
     let mutants = sources::mutants(&sources);
-    assert!(
-        mutants.len() > 2000,
-        "only {} mutants are found",
-        mutants.len()
-    );
+    assert!(mutants.len() > 2000, "only {} mutants are found", mutants.len());
     let kept = kept::read(root()).expect("the list");
     if let Err(wrong) = kept::numbers(&kept, &mutants) {
         panic!("{}", wrong.join("\n"));
@@ -29,10 +25,6 @@ fn what_is_kept_is_a_mutant_and_has_a_reason() {
 fn files_that_are_left_out_are_there() {
     for (file, _) in sources::LEFT_OUT {
         let path = root().join(file);
-        assert!(
-            path.exists(),
-            "{} is left out, and is not there",
-            path.display()
-        );
+        assert!(path.exists(), "{} is left out, and is not there", path.display());
     }
 }

@@ -11,23 +11,14 @@ fn found(source: &str) -> (Vec<String>, String) {
     for point in &points {
         numbered.push((point, number));
         number += point.changes.len() as u32;
-        names.extend(
-            point
-                .changes
-                .iter()
-                .map(|change| format!("{}: {change}", point.text)),
-        );
+        names.extend(point.changes.iter().map(|change| format!("{}: {change}", point.text)));
     }
     let (text, pieces) = mutated(source, &numbered);
     for piece in pieces {
         assert!(text.is_char_boundary(piece.at.start) && text.is_char_boundary(piece.at.end));
     }
     syn::parse_file(&text).expect("still Rust");
-    assert_eq!(
-        text.lines().count(),
-        source.lines().count(),
-        "lines stay where they are"
-    );
+    assert_eq!(text.lines().count(), source.lines().count(), "lines stay where they are");
     (names, text)
 }
 
@@ -57,10 +48,7 @@ fn a_condition_and_its_parts_are_mutated_each_once() {
 /// Returns the mutants of a function body, except the one that skips the body.
 fn of_body(body: &str) -> Vec<String> {
     let (names, _) = found(&format!("enum Kind {{ One, Two }} fn f() {{ {body} }}"));
-    names
-        .into_iter()
-        .filter(|name| name != "f: returns ()")
-        .collect()
+    names.into_iter().filter(|name| name != "f: returns ()").collect()
 }
 
 /// Returns the mutants of a value that is used.
@@ -76,26 +64,15 @@ fn statements_are_left_out() {
     assert_eq!(of_body("x = y; g()"), ["x = y;: left out", "g(): left out"]);
     assert_eq!(
         of_body("x += y; g()"),
-        [
-            "x += y;: left out",
-            "g(): left out",
-            "x += y: `-=` for `+=`"
-        ]
+        ["x += y;: left out", "g(): left out", "x += y: `-=` for `+=`"]
     );
     assert_eq!(of_body("loop { break; }"), ["break;: left out"]);
     assert_eq!(
         of_body("for a in b { c(a); } g();"),
-        [
-            "for a in b { c(a); }: left out",
-            "g();: left out",
-            "c(a);: left out"
-        ]
+        ["for a in b { c(a); }: left out", "g();: left out", "c(a);: left out"]
     );
     // The block of `else` must leave the function.
-    assert_eq!(
-        of_body("let Some(a) = b else { return; }; c(a);"),
-        ["c(a);: left out"]
-    );
+    assert_eq!(of_body("let Some(a) = b else { return; }; c(a);"), ["c(a);: left out"]);
 }
 
 #[test]
@@ -103,24 +80,14 @@ fn operators_become_others() {
     assert_eq!(of_value("a + b"), ["a + b: `-` for `+`"]);
     assert_eq!(
         of_value("a & !b | c"),
-        [
-            "a & !b | c: `&` for `|`",
-            "a & !b: `|` for `&`",
-            "!b: without `!`"
-        ]
+        ["a & !b | c: `&` for `|`", "a & !b: `|` for `&`", "!b: without `!`"]
     );
     assert_eq!(of_value("a.min(b)"), ["a.min(b): `max` for `min`"]);
     assert_eq!(of_value("Kind::One"), ["Kind::One: Kind::Two"]);
     assert_eq!(of_value("true"), ["true: false"]);
-    assert_eq!(
-        of_value("a == b")[2..],
-        ["a == b: `<=` for `==`", "a == b: `>=` for `==`"]
-    );
+    assert_eq!(of_value("a == b")[2..], ["a == b: `<=` for `==`", "a == b: `>=` for `==`"]);
     // No number here is less than 0.
-    assert_eq!(
-        of_value("a == 0"),
-        ["a == 0: true", "a == 0: false", "0: 1"]
-    );
+    assert_eq!(of_value("a == 0"), ["a == 0: true", "a == 0: false", "0: 1"]);
 }
 
 #[test]

@@ -122,13 +122,7 @@ pub enum EngineOp {
     /// Opens a batch.
     Open { batch: u8, purpose: BatchPurpose },
     /// Unmaps a range. The batch makes the flush and gets the frames.
-    Unmap {
-        batch: u8,
-        space: u8,
-        page: u64,
-        pages: u64,
-        report: ReportMode,
-    },
+    Unmap { batch: u8, space: u8, page: u64, pages: u64, report: ReportMode },
     /// Unmaps a page in every space, like reclaim.
     Sweep { batch: u8, page: u64 },
     /// Removes a right. If `capture` is set and it's the right to store, reads the content after the flush.
@@ -254,14 +248,7 @@ pub enum CallOp {
     /// Maps zeroed memory, in large pages if `large` is set.
     Map { page: u64, pages: u64, large: bool },
     /// Maps a file, beginning with its page `from`.
-    MapFile {
-        page: u64,
-        pages: u64,
-        file: u32,
-        from: u64,
-        shared: bool,
-        write: bool,
-    },
+    MapFile { page: u64, pages: u64, file: u32, from: u64, shared: bool, write: bool },
     /// Unmaps a range.
     Unmap { page: u64, pages: u64 },
     /// Drops the content of a range.
@@ -359,11 +346,7 @@ impl<O> CpuProgram<O> {
 
 impl<O> Default for CpuProgram<O> {
     fn default() -> Self {
-        CpuProgram {
-            start: Vec::new(),
-            run: Vec::new(),
-            preempts: Vec::new(),
-        }
+        CpuProgram { start: Vec::new(), run: Vec::new(), preempts: Vec::new() }
     }
 }
 
@@ -453,14 +436,7 @@ pub struct Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory {
-            fast: 32,
-            slow: 0,
-            ledger: 4,
-            nmis: 0,
-            swap: 64,
-            together: 64,
-        }
+        Memory { fast: 32, slow: 0, ledger: 4, nmis: 0, swap: 64, together: 64 }
     }
 }
 
@@ -679,39 +655,18 @@ impl EngineOp {
             | Retire { space: s }
             | Revive { space: s } => space(s),
             Read { page: p } | Write { page: p } | Fetch { page: p } => page(p),
-            Map {
-                space: s, page: p, ..
-            }
-            | Unprotect {
-                space: s, page: p, ..
-            }
+            Map { space: s, page: p, .. }
+            | Unprotect { space: s, page: p, .. }
             | MapBlock { space: s, page: p }
             | Withdraw { space: s, page: p }
             | UnmapCoalesced { space: s, page: p }
-            | UnmapAtOnce {
-                space: s, page: p, ..
-            }
+            | UnmapAtOnce { space: s, page: p, .. }
             | Migrate { space: s, page: p } => space(s).and(page(p)),
-            MapFile {
-                space: s, file: f, ..
-            } => space(s).and(file(f)),
-            MapLarge {
-                space: s,
-                window: w,
-            }
-            | UnlinkAtOnce {
-                space: s,
-                window: w,
-                ..
-            }
-            | Split {
-                space: s,
-                window: w,
-            }
-            | Collapse {
-                space: s,
-                window: w,
-            } => space(s).and(window(w)),
+            MapFile { space: s, file: f, .. } => space(s).and(file(f)),
+            MapLarge { space: s, window: w }
+            | UnlinkAtOnce { space: s, window: w, .. }
+            | Split { space: s, window: w }
+            | Collapse { space: s, window: w } => space(s).and(window(w)),
             Open { batch: b, .. }
             | Finish { batch: b }
             | Start { batch: b }
@@ -723,41 +678,16 @@ impl EngineOp {
             | UnmapOwnLazily { own: o }
             | ReuseOwn { own: o }
             | Patch { own: o } => own(o),
-            Unmap {
-                batch: b,
-                space: s,
-                page: p,
-                pages,
-                ..
+            Unmap { batch: b, space: s, page: p, pages, .. }
+            | Protect { batch: b, space: s, page: p, pages, .. } => {
+                batch(b).and(space(s)).and(page(p)).and(within("pages", pages, 1, 2 * HUGE))
             }
-            | Protect {
-                batch: b,
-                space: s,
-                page: p,
-                pages,
-                ..
-            } => batch(b)
-                .and(space(s))
-                .and(page(p))
-                .and(within("pages", pages, 1, 2 * HUGE)),
             Sweep { batch: b, page: p } => batch(b).and(page(p)),
-            Unlink {
-                batch: b,
-                space: s,
-                window: w,
-            } => batch(b).and(space(s)).and(window(w)),
-            Confirm {
-                space: s,
-                page: p,
-                pages,
-            } => space(s)
-                .and(page(p))
-                .and(within("pages", pages, 1, 2 * HUGE)),
-            Move {
-                space: s,
-                page: p,
-                to,
-            } => space(s).and(page(p)).and(page(to)),
+            Unlink { batch: b, space: s, window: w } => batch(b).and(space(s)).and(window(w)),
+            Confirm { space: s, page: p, pages } => {
+                space(s).and(page(p)).and(within("pages", pages, 1, 2 * HUGE))
+            }
+            Move { space: s, page: p, to } => space(s).and(page(p)).and(page(to)),
             Reclaim { file: f }
             | Reuse { file: f }
             | Reinstate { file: f }
@@ -799,24 +729,22 @@ impl CallOp {
             Fill { page, pages } | Map { page, pages, .. } | Unmap { page, pages } => {
                 place(page, pages)
             }
-            MapFile {
-                page, pages, from, ..
-            } => place(page, pages).and(within("from", from, 0, 64)),
+            MapFile { page, pages, from, .. } => {
+                place(page, pages).and(within("from", from, 0, 64))
+            }
             Discard { page, pages } | PageOut { page, pages } | Migrate { page, pages, .. } => {
                 place(page, pages)
             }
-            Protect {
-                page,
-                pages,
-                rights,
-            } => place(page, pages).and(within("rights", rights.into(), 0, 4)),
+            Protect { page, pages, rights } => {
+                place(page, pages).and(within("rights", rights.into(), 0, 4))
+            }
             Remap { page, pages, to } => place(page, pages).and(place(to, 1)),
             Create { pages } => within("pages", pages, 0, 64),
             WriteFile { page, word, .. }
             | ReadFile { page, word, .. }
-            | Truncate {
-                pages: page, word, ..
-            } => within("a page", page, 0, 64).and(within("a word", word.into(), 0, 1)),
+            | Truncate { pages: page, word, .. } => {
+                within("a page", page, 0, 64).and(within("a word", word.into(), 0, 1))
+            }
             Demote { pages } | Reclaim { pages } => within("pages", pages, 0, 2048),
             Tell { flag } | Wait { flag } => within("a flag", flag.into(), 0, FLAGS as u64 - 1),
             Spawn
@@ -875,10 +803,7 @@ mod tests {
         Program::Engine {
             shape: Shape::default(),
             cpu: lanes
-                .map(|run| CpuProgram {
-                    run: run.to_vec(),
-                    ..CpuProgram::default()
-                })
+                .map(|run| CpuProgram { run: run.to_vec(), ..CpuProgram::default() })
                 .to_vec(),
         }
     }
@@ -886,20 +811,13 @@ mod tests {
     #[test]
     fn only_waits_that_end_count() {
         use EngineOp::{Tell, Wait};
-        let circle = program([
-            &[Wait { flag: 1 }, Tell { flag: 0 }],
-            &[Wait { flag: 0 }, Tell { flag: 1 }],
-        ]);
+        let circle =
+            program([&[Wait { flag: 1 }, Tell { flag: 0 }], &[Wait { flag: 0 }, Tell { flag: 1 }]]);
         let flags = circle.flags();
-        assert!(
-            !flags.counts(1, 0, 0),
-            "flag 0 is told after flag 1: out of order"
-        );
+        assert!(!flags.counts(1, 0, 0), "flag 0 is told after flag 1: out of order");
         assert!(flags.counts(0, 1, 0));
-        let chain = program([
-            &[Tell { flag: 0 }, Wait { flag: 1 }],
-            &[Wait { flag: 0 }, Tell { flag: 1 }],
-        ]);
+        let chain =
+            program([&[Tell { flag: 0 }, Wait { flag: 1 }], &[Wait { flag: 0 }, Tell { flag: 1 }]]);
         let flags = chain.flags();
         assert!(flags.counts(1, 0, 0) && flags.counts(0, 1, 0));
         assert!(!flags.counts(0, 2, 0), "no CPU tells it");

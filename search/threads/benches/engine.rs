@@ -4,11 +4,7 @@
 
 fn main() {
     // `cargo test --benches` also runs this, to check that it works.
-    let rounds = if std::env::args().any(|argument| argument == "--bench") {
-        2000
-    } else {
-        3
-    };
+    let rounds = if std::env::args().any(|argument| argument == "--bench") { 2000 } else { 3 };
     let costs = quell_threads::cost::measure(rounds, &mut |_| ());
     for row in &costs.rows {
         println!(
@@ -22,10 +18,7 @@ fn main() {
             ("concurrent", one.concurrent),
             ("asynchronous", one.asynchronous),
         ] {
-            println!(
-                "shootdown, {name:<37} {:>8.1} ns {:>8.0} cycles",
-                cost.ns, cost.cycles
-            );
+            println!("shootdown, {name:<37} {:>8.1} ns {:>8.0} cycles", cost.ns, cost.cycles);
         }
     }
 }

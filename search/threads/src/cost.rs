@@ -66,11 +66,7 @@ pub fn measure(rounds: usize, progress: &mut (dyn FnMut(usize) + Send)) -> Costs
         rows.push(flush_before_reuse);
         shootdowns
     });
-    Costs {
-        rows,
-        shootdowns,
-        shared_core,
-    }
+    Costs { rows, shootdowns, shared_core }
 }
 
 /// Measures operations of one CPU with and without each guard.

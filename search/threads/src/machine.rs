@@ -369,10 +369,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
         if waits_for_ever > LAST_RESORT {
             // We write around the test harness, which would swallow the line.
-            let line = format!(
-                "CPU {} waits for ever, and nothing helps\n",
-                self.this_cpu().0
-            );
+            let line = format!("CPU {} waits for ever, and nothing helps\n", self.this_cpu().0);
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
             std::process::exit(101);
         }
@@ -395,12 +392,7 @@ impl<const STRESS: bool, T: PageTables> Broadcast for Threads<STRESS, T> {
         }
         assert!(self.features.broadcast, "{WITHOUT_BROADCASTS}");
         let me = self.this_cpu().index();
-        for (_, cpu) in self
-            .cpus
-            .iter()
-            .enumerate()
-            .filter(|&(index, _)| index != me)
-        {
+        for (_, cpu) in self.cpus.iter().enumerate().filter(|&(index, _)| index != me) {
             let inside = cpu.access.load(Ordering::SeqCst);
             while inside % 2 == 1 && cpu.access.load(Ordering::SeqCst) == inside {
                 self.relax();
@@ -466,17 +458,14 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
         // An entry that is filled without a root gets the kernel's tag, for which nothing may be cached yet.
         me.tag.store(Tag::KERNEL.0.into(), Ordering::Relaxed);
         if STRESS {
-            me.tlb
-                .invalidate(Invalidation::Tag(Tag::KERNEL), None, T::SIZES);
+            me.tlb.invalidate(Invalidation::Tag(Tag::KERNEL), None, T::SIZES);
         }
     }
 
     #[inline]
     fn interrupt(&self, targets: &CpuSet) {
         for cpu in targets.iter() {
-            self.cpus[cpu.index()]
-                .mailbox
-                .store(true, Ordering::Release);
+            self.cpus[cpu.index()].mailbox.store(true, Ordering::Release);
         }
     }
 

@@ -216,10 +216,7 @@ impl<'a> Program<'a> {
         };
         let space = &self.world.spaces[index];
         if self.lazy {
-            self.engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(Some(&space.engine), &space.engine);
+            self.engine.this_cpu().mask_interrupts().switch(Some(&space.engine), &space.engine);
             self.lazy = false;
         }
         for _ in 0..8 {

@@ -79,9 +79,7 @@ impl FlatTable {
     /// Creates empty tables for this many spaces and the kernel's half.
     pub(crate) fn new(spaces: usize) -> Self {
         FlatTable {
-            spaces: (0..spaces)
-                .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
-                .collect(),
+            spaces: (0..spaces).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             kernel: std::array::from_fn(|_| AtomicU64::new(0)),
             speculates_in_kernel: false,
         }

@@ -60,10 +60,7 @@ pub enum EntryTag {
 impl EntryTag {
     fn key(self, page: u64, size: PageSize) -> u64 {
         let page = page & !(size.pages() - 1);
-        debug_assert!(
-            page >> (64 - PAGE_SHIFT) == 0,
-            "the key has no room for page {page:#x}"
-        );
+        debug_assert!(page >> (64 - PAGE_SHIFT) == 0, "the key has no room for page {page:#x}");
         let under = match self {
             EntryTag::Tag(tag) => u64::from(tag.0) << TAG_SHIFT,
             EntryTag::All => GLOBAL,
@@ -103,15 +100,8 @@ fn key_is_global(key: u64) -> bool {
 impl Default for Tlb {
     fn default() -> Self {
         let word = || AtomicU64::new(0);
-        let line = || Line {
-            key: word(),
-            entry: word(),
-            root: word(),
-            since: word(),
-        };
-        Tlb {
-            lines: (0..LINES).map(|_| line()).collect(),
-        }
+        let line = || Line { key: word(), entry: word(), root: word(), since: word() };
+        Tlb { lines: (0..LINES).map(|_| line()).collect() }
     }
 }
 
@@ -139,16 +129,13 @@ impl Tlb {
         line.entry.store(cached.entry, Ordering::Relaxed);
         line.root.store(cached.root, Ordering::Relaxed);
         line.since.store(cached.since, Ordering::Relaxed);
-        line.key
-            .store(under.key(page, cached.size), Ordering::Relaxed);
+        line.key.store(under.key(page, cached.size), Ordering::Relaxed);
     }
 
     /// Empties the line for a page of this size. Only the owner may call it.
     #[inline]
     pub fn forget(&self, under: EntryTag, page: u64, size: PageSize) {
-        self.lines[under.index(page, size)]
-            .key
-            .store(0, Ordering::Relaxed);
+        self.lines[under.index(page, size)].key.store(0, Ordering::Relaxed);
     }
 
     /// Empties the lines that an invalidation covers, in a TLB of pages of these sizes.
@@ -174,9 +161,7 @@ impl Tlb {
             let held = line.key.load(Ordering::Relaxed);
             if held != 0 && covers(held) {
                 // If the owner has refilled the line meanwhile, it did so after this call began.
-                let _ = line
-                    .key
-                    .compare_exchange(held, 0, Ordering::SeqCst, Ordering::Relaxed);
+                let _ = line.key.compare_exchange(held, 0, Ordering::SeqCst, Ordering::Relaxed);
             }
         };
         match what {
@@ -198,12 +183,7 @@ mod tests {
     use super::*;
     use quell::{PageRange, Scope};
 
-    const BASE: CachedEntry = CachedEntry {
-        entry: 5,
-        size: PageSize::Base,
-        root: 2,
-        since: 0,
-    };
+    const BASE: CachedEntry = CachedEntry { entry: 5, size: PageSize::Base, root: 2, since: 0 };
     const SIZES: &[PageSize] = &[PageSize::Base, PageSize::Large];
 
     #[test]
@@ -217,11 +197,7 @@ mod tests {
             tlb.invalidate(
                 Invalidation::Range {
                     tag: Tag(1),
-                    range: PageRange {
-                        start: Page(start),
-                        pages: 1024,
-                        stride: PageSize::Large,
-                    },
+                    range: PageRange { start: Page(start), pages: 1024, stride: PageSize::Large },
                     scope: Scope::Leaf,
                 },
                 None,
@@ -268,10 +244,8 @@ mod tests {
         let tlb = Tlb::default();
         let cached = BASE;
         let unders = [EntryTag::All, EntryTag::Tag(Tag(1)), EntryTag::Tag(Tag(2))];
-        let kernel = Invalidation::Kernel {
-            range: PageRange::base(Page(7), 1),
-            scope: Scope::Leaf,
-        };
+        let kernel =
+            Invalidation::Kernel { range: PageRange::base(Page(7), 1), scope: Scope::Leaf };
         let left_by = |what, loaded| {
             (unders.iter()).for_each(|&under| tlb.fill(under, 7, cached));
             tlb.invalidate(what, loaded, SIZES);
@@ -280,19 +254,13 @@ mod tests {
         assert_eq!(left_by(kernel, Some(Tag(1))), [false, false, true]);
         assert_eq!(left_by(kernel, None), [false; 3]);
         assert_eq!(left_by(Invalidation::All, None), [true, false, false]);
-        assert_eq!(
-            left_by(Invalidation::Tag(Tag(1)), None),
-            [true, false, true]
-        );
+        assert_eq!(left_by(Invalidation::Tag(Tag(1)), None), [true, false, true]);
         assert_eq!(left_by(Invalidation::Everything, None), [false; 3]);
     }
 
     #[test]
     fn a_large_page_goes_with_any_of_its_pages_that_is_named() {
-        let large = CachedEntry {
-            size: PageSize::Large,
-            ..BASE
-        };
+        let large = CachedEntry { size: PageSize::Large, ..BASE };
         for (start, goes) in [(512, true), (700, true), (511, false), (1024, false)] {
             let tlb = Tlb::default();
             tlb.fill(EntryTag::Tag(Tag(1)), 600, large);

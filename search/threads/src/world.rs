@@ -207,10 +207,7 @@ impl KernelHalf {
         KernelHalf {
             spaces: [KernelEntries::Global, KernelEntries::Tagged].map(space),
             pages: (0..KERNEL_PAGES)
-                .map(|_| KernelPage {
-                    state: Mutex::default(),
-                    completed: AtomicU64::new(0),
-                })
+                .map(|_| KernelPage { state: Mutex::default(), completed: AtomicU64::new(0) })
                 .collect(),
             deferred: Mutex::default(),
         }
@@ -223,10 +220,7 @@ impl KernelHalf {
 
     /// Returns a range of pages.
     pub fn range(first: usize, pages: usize) -> PageRange {
-        PageRange::base(
-            Page(u64::from(FIRST_KERNEL_PAGE) + first as u64),
-            pages as u64,
-        )
+        PageRange::base(Page(u64::from(FIRST_KERNEL_PAGE) + first as u64), pages as u64)
     }
 }
 
@@ -296,11 +290,7 @@ impl World {
     /// # Panics
     /// If an entry word can't name that many frames.
     pub fn new(engine: &Engine<'_, Machine>, spaces: usize, frames: usize) -> Self {
-        assert!(
-            frames <= 1 << FRAME_BITS,
-            "at most {} frames",
-            1 << FRAME_BITS
-        );
+        assert!(frames <= 1 << FRAME_BITS, "at most {} frames", 1 << FRAME_BITS);
         let space = |table: usize| Space {
             // SAFETY: here a root is just a number, and every number is valid.
             engine: unsafe { engine.new_space(Frame(table as u64)) },
@@ -319,9 +309,7 @@ impl World {
             spaces: (0..spaces).map(space).collect(),
             kernel: KernelHalf::new(engine),
             frames: (0..frames).map(|_| frame()).collect(),
-            slots: (0..FILE_PAGES)
-                .map(|_| Mutex::new(CacheSlot::Empty))
-                .collect(),
+            slots: (0..FILE_PAGES).map(|_| Mutex::new(CacheSlot::Empty)).collect(),
             written: (0..FILE_PAGES).map(|_| AtomicU64::new(0)).collect(),
             free: Mutex::new((0..frames).map(FreeFrame::Clear).collect()),
             violation: Mutex::new(None),
@@ -331,10 +319,7 @@ impl World {
 
     /// Records the first violation and stops all CPUs.
     pub fn report(&self, violation: Violation) {
-        let mut first = self
-            .violation
-            .lock()
-            .unwrap_or_else(|held| held.into_inner());
+        let mut first = self.violation.lock().unwrap_or_else(|held| held.into_inner());
         first.get_or_insert(violation);
         self.stop();
     }
@@ -351,10 +336,7 @@ impl World {
 
     /// Returns the first violation, if any.
     pub fn verdict(&self) -> Option<Violation> {
-        self.violation
-            .lock()
-            .unwrap_or_else(|held| held.into_inner())
-            .clone()
+        self.violation.lock().unwrap_or_else(|held| held.into_inner()).clone()
     }
 
     /// Returns the content of `frame`.
@@ -389,10 +371,7 @@ mod tests {
     fn words_keep_what_is_put_into_them() {
         let entry = EntryWord::new(511, COUNTER, COUNTER - 1, true);
         assert!(entry.present() && entry.writable() && !entry.is_marker());
-        assert_eq!(
-            (entry.frame(), entry.owner(), entry.version()),
-            (511, COUNTER, COUNTER - 1)
-        );
+        assert_eq!((entry.frame(), entry.owner(), entry.version()), (511, COUNTER, COUNTER - 1));
         let marker = EntryWord::marker(300);
         assert!(!marker.present() && marker.is_marker() && marker.frame() == 300);
         let content = Content::new(COUNTER, 5, 0xffff_ffff);

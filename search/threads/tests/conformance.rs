@@ -46,9 +46,7 @@ impl Kernel {
                 .with_kernel(true)
                 .sharing_lines_from(CPUS - 1)
                 .with_mutant(mutant),
-            memory: (0..FRAMES)
-                .map(|_| [const { AtomicU64::new(0) }; 512])
-                .collect(),
+            memory: (0..FRAMES).map(|_| [const { AtomicU64::new(0) }; 512]).collect(),
             next_frame: AtomicUsize::new(0),
             next_root: AtomicUsize::new(0),
             handler: OnceLock::new(),
@@ -127,9 +125,7 @@ unsafe impl Hardware for Kernel {
 impl PhysicalMemory for Kernel {
     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let frames = extent.first.0..extent.first.0 + extent.frames;
-        frames
-            .flat_map(|frame| self.frame(frame))
-            .for_each(|word| word.store(0, SeqCst));
+        frames.flat_map(|frame| self.frame(frame)).for_each(|word| word.store(0, SeqCst));
     }
 }
 
@@ -140,10 +136,7 @@ unsafe impl Bench for Kernel {
     }
     fn take_frames(&self, frames: u64) -> Extent {
         let first = self.next_frame.fetch_add(frames as usize, SeqCst) as u64;
-        Extent {
-            first: Frame(first),
-            frames,
-        }
+        Extent { first: Frame(first), frames }
     }
     fn new_root(&self) -> Frame {
         Frame(self.next_root.fetch_add(1, SeqCst) as u64)
@@ -173,8 +166,7 @@ unsafe impl Bench for Kernel {
     fn try_read_own(&self, address: u64) -> Option<u64> {
         self.poll();
         let page = number(Page::containing(address));
-        self.hw
-            .access(page, |held| self.at(held.entry, address).load(SeqCst))
+        self.hw.access(page, |held| self.at(held.entry, address).load(SeqCst))
     }
     fn word(&self, frame: Frame, index: usize) -> u64 {
         self.frame(frame.0)[index].load(SeqCst)
@@ -185,8 +177,7 @@ unsafe impl Bench for Kernel {
     fn try_read(&self, address: u64) -> Option<u64> {
         self.poll();
         let page = number(Page::containing(address));
-        self.hw
-            .access(page, |held| self.at(held.entry, address).load(SeqCst))
+        self.hw.access(page, |held| self.at(held.entry, address).load(SeqCst))
     }
     fn try_write(&self, address: u64, value: u64) -> bool {
         self.poll();
@@ -212,9 +203,7 @@ fn run(tagging: Tagging, policy: Policy, mutant: Option<&'static Mutant>) -> Vec
         Box::leak(Box::new([(); 8].map(|()| LedgerEntry::new())));
     let engine = Engine::new(kernel, cpus, ledger, policy);
     let engine: &'static _ = Box::leak(Box::new(engine.expect("such a machine")));
-    let _ = kernel.handler.set(Box::new(|| {
-        engine.this_cpu().mask_interrupts().on_interrupt()
-    }));
+    let _ = kernel.handler.set(Box::new(|| engine.this_cpu().mask_interrupts().on_interrupt()));
     let suite = Suite::new(engine);
     let checks = Mutex::new(Vec::new());
     let results = kernel.hw.run(|_| {

@@ -11,9 +11,7 @@ use quell_vm::contract::Clause::{self, C1, C2, C3, C4};
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")),
         Err(_) => default,
     }
 }
@@ -28,11 +26,7 @@ fn plan() -> StressConfig {
 fn broadcasting() -> StressConfig {
     StressConfig {
         spaces: 12,
-        features: Features {
-            tagging: Tagging::Global { bits: 3 },
-            broadcast: true,
-            full_above: 3,
-        },
+        features: Features { tagging: Tagging::Global { bits: 3 }, broadcast: true, full_above: 3 },
         ..plan()
     }
 }
@@ -51,10 +45,7 @@ fn holds_until(name: &str, plan: &StressConfig, expected: &[Counter]) {
     let mut seen = vec![0; expected.len()];
     for seed in plan.seed..plan.seed + SEEDS {
         let turn = turn();
-        let report = run(&StressConfig {
-            seed,
-            ..plan.clone()
-        });
+        let report = run(&StressConfig { seed, ..plan.clone() });
         drop(turn);
         println!(
             "{name}, seed {seed}: {} accesses, {} operations",
@@ -73,11 +64,7 @@ fn holds_until(name: &str, plan: &StressConfig, expected: &[Counter]) {
     }
     for (counter, seen) in expected.iter().zip(seen) {
         println!("  {}: {seen}", counter.label());
-        assert!(
-            seen > 0,
-            "{} never happened: {name} shows nothing",
-            counter.label()
-        );
+        assert!(seen > 0, "{} never happened: {name} shows nothing", counter.label());
     }
 }
 
@@ -117,57 +104,27 @@ fn everything_on_holds_the_contract() {
 #[test]
 fn shared_lines_hold_the_contract() {
     for (name, from) in [("one target", 1), ("two targets", 2)] {
-        let plan = StressConfig {
-            shares_lines_from: from,
-            ..plan()
-        };
+        let plan = StressConfig { shares_lines_from: from, ..plan() };
         holds(&format!("lines shared from {name} on"), &plan);
     }
 }
 
 #[test]
 fn every_policy_holds_the_contract() {
-    holds(
-        "everything off",
-        &StressConfig {
-            policy: Policy::BASELINE,
-            ..plan()
-        },
-    );
+    holds("everything off", &StressConfig { policy: Policy::BASELINE, ..plan() });
     for mechanism in Mechanism::ALL {
         let policy = Policy::only(mechanism);
-        holds(
-            &format!("{mechanism:?} alone"),
-            &StressConfig { policy, ..plan() },
-        );
+        holds(&format!("{mechanism:?} alone"), &StressConfig { policy, ..plan() });
     }
-    let policy = Policy {
-        inline_requests: false,
-        ..Policy::ALL
-    };
-    holds(
-        "requests outside the inbox",
-        &StressConfig { policy, ..plan() },
-    );
-    let features = Features {
-        tagging: Tagging::None,
-        ..plan().features
-    };
+    let policy = Policy { inline_requests: false, ..Policy::ALL };
+    holds("requests outside the inbox", &StressConfig { policy, ..plan() });
+    let features = Features { tagging: Tagging::None, ..plan().features };
     holds("no tags", &StressConfig { features, ..plan() });
-    holds(
-        "one entry",
-        &StressConfig {
-            ledger: 1,
-            ..plan()
-        },
-    );
+    holds("one entry", &StressConfig { ledger: 1, ..plan() });
     holds(
         "one slot",
         &StressConfig {
-            features: Features {
-                tagging: Tagging::PerCpu { count: 1 },
-                ..plan().features
-            },
+            features: Features { tagging: Tagging::PerCpu { count: 1 }, ..plan().features },
             ..plan()
         },
     );
@@ -175,33 +132,17 @@ fn every_policy_holds_the_contract() {
 
 /// Adds the kernel's half to a plan. Its flushes wait for every CPU, so an eighth of the operations takes as long.
 fn in_kernel(plan: StressConfig) -> StressConfig {
-    StressConfig {
-        kernel: true,
-        operations: plan.operations / 8,
-        ..plan
-    }
+    StressConfig { kernel: true, operations: plan.operations / 8, ..plan }
 }
 
 #[test]
 fn the_kernels_half_holds_the_contract() {
     use Counter::*;
-    let seen = [
-        FlushesDeferred,
-        FlushedPending,
-        FlushedForReuse,
-        SkippedLazy,
-        FlushedRanges,
-        FlushedFull,
-    ];
+    let seen =
+        [FlushesDeferred, FlushedPending, FlushedForReuse, SkippedLazy, FlushedRanges, FlushedFull];
     holds_until("the kernel's half", &in_kernel(plan()), &seen);
-    holds(
-        "the kernel's half, system-wide tags",
-        &in_kernel(broadcasting()),
-    );
-    let features = Features {
-        tagging: Tagging::None,
-        ..plan().features
-    };
+    holds("the kernel's half, system-wide tags", &in_kernel(broadcasting()));
+    let features = Features { tagging: Tagging::None, ..plan().features };
     let untagged = StressConfig { features, ..plan() };
     holds("the kernel's half, no tags", &in_kernel(untagged));
     let policy = Policy::BASELINE;
@@ -231,19 +172,13 @@ fn found(name: &str, base: StressConfig, clauses: &[Clause]) {
     let Some(violation) = report.violation else {
         panic!("{name} was not found in {} operations", report.operations);
     };
-    println!(
-        "{name}: after {} operations, {violation}",
-        report.operations
-    );
+    println!("{name}: after {} operations, {violation}", report.operations);
     assert!(clauses.contains(&violation.clause), "{name}: {violation}");
 }
 
 #[test]
 fn a_barrier_left_out() {
-    let plan = StressConfig {
-        skips_barrier: true,
-        ..broadcasting()
-    };
+    let plan = StressConfig { skips_barrier: true, ..broadcasting() };
     found("SkipBarrier", plan, &[C1, C2, C3, C4]);
 }
 

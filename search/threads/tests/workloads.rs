@@ -9,13 +9,7 @@ use quell_workloads::{Failure, StatementError, Workload};
 use std::path::Path;
 
 fn performance(workload: Workload, cpus: usize) -> ProgramRun {
-    ProgramRun {
-        workload,
-        cpus,
-        policy: Policy::ALL,
-        seed: 1,
-        without: None,
-    }
+    ProgramRun { workload, cpus, policy: Policy::ALL, seed: 1, without: None }
 }
 
 fn run(performance: &ProgramRun) -> Result<Report, RunError> {
@@ -164,15 +158,11 @@ mod mutants {
     #[track_caller]
     fn found(name: &str, clauses: &[Clause]) {
         let rounds = std::env::var("QUELL_MUTANT_ROUNDS");
-        let rounds = rounds.map_or(50, |text| {
-            text.parse().expect("QUELL_MUTANT_ROUNDS is a number")
-        });
+        let rounds =
+            rounds.map_or(50, |text| text.parse().expect("QUELL_MUTANT_ROUNDS is a number"));
         for seed in 0..rounds {
-            let performance = ProgramRun {
-                seed,
-                without: quell_mutants::list::named(name),
-                ..shared()
-            };
+            let performance =
+                ProgramRun { seed, without: quell_mutants::list::named(name), ..shared() };
             let report = run(&performance).unwrap_or_else(|error| panic!("{}: {error}", name));
             if let Some(violation) = report.violation {
                 println!("{}, seed {seed}: {violation}", name);
@@ -214,10 +204,7 @@ fn programs_that_wait_for_each_other_are_told() {
     let last = text.lines().position(|line| line.contains("{ barrier"));
     let last = 1 + last.expect("it is there");
     let barrier = |failure: &Failure| matches!(failure, Failure::Value { line, why: StatementError::Barrier, .. } if *line as usize == last);
-    assert!(
-        matches!(&told, RunError::Failed { failure, .. } if barrier(failure)),
-        "{told}"
-    );
+    assert!(matches!(&told, RunError::Failed { failure, .. } if barrier(failure)), "{told}");
 }
 
 /// Returns the error of a run in which the first CPU performs one program and the others another.
@@ -250,10 +237,7 @@ fn a_window_that_nobody_closes_is_told_whether_the_others_compute_or_sleep() {
         let others = format!("{{ begin = true }},\n{{ bystand = \"100us\", asleep = {asleep} }},");
         let told = told("{ begin = true },", &others);
         assert!(told.contains("stuck.toml, CPU"), "{told}");
-        assert!(
-            told.contains("line 20: bystand: no other CPU can close the window"),
-            "{told}"
-        );
+        assert!(told.contains("line 20: bystand: no other CPU can close the window"), "{told}");
     }
 }
 
@@ -262,21 +246,10 @@ fn a_file_that_cannot_go_on_says_where() {
     let text = SHARED.replace("{ nothing = true },", "{ read = \"64K\" },");
     let workload = Workload::parse("bad.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     let told = run(&performance(workload, 3)).expect_err("nothing is mapped there");
-    let failed = matches!(
-        told,
-        RunError::Failed {
-            cpu: 0,
-            failure: Failure::Access { .. },
-            ..
-        }
-    );
+    let failed = matches!(told, RunError::Failed { cpu: 0, failure: Failure::Access { .. }, .. });
     assert!(failed, "{told}");
     let mut large = Workload::from_name("demand").expect("it is built in");
     large.set("size=8G").expect("a size");
     let told = run(&performance(large, 1)).expect_err("too much");
-    assert!(
-        told.to_string()
-            .contains("at most 4096 MB: use smaller parameters"),
-        "{told}"
-    );
+    assert!(told.to_string().contains("at most 4096 MB: use smaller parameters"), "{told}");
 }

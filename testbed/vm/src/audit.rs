@@ -66,10 +66,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
     pub(crate) fn check(&self) -> Result<FrameTotals, String> {
         let mut named = self.named_by_tables()?;
         self.swap.check(&named.slots)?;
-        let mut totals = FrameTotals {
-            swapped: self.swap.used(),
-            ..FrameTotals::default()
-        };
+        let mut totals = FrameTotals { swapped: self.swap.used(), ..FrameTotals::default() };
         let mut skip = Frame(0);
         let mut listed = 0;
         for (frame, info) in self.frames.described() {
@@ -82,15 +79,9 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
             }
         }
         // Tables name the remaining frames, but the records have them as free.
-        let free = named
-            .frames
-            .iter()
-            .find(|(_, by)| by.mapped + by.markers > 0);
+        let free = named.frames.iter().find(|(_, by)| by.mapped + by.markers > 0);
         if let Some((frame, by)) = free {
-            return Err(format!(
-                "free frame {:#x} is mapped {} times",
-                frame.0, by.mapped
-            ));
+            return Err(format!("free frame {:#x} is mapped {} times", frame.0, by.mapped));
         }
         self.frames.check(listed)?;
         totals.free = self.frames.free_frames() - self.frames.stale_frames();
@@ -98,10 +89,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         let all: u64 = nodes.map(|node| node.extent.frames).sum();
         let used = totals.stale + totals.tables + totals.anonymous + totals.file;
         if totals.free + used != all {
-            return Err(format!(
-                "{all} frames, but {} free and {used} used",
-                totals.free
-            ));
+            return Err(format!("{all} frames, but {} free and {used} used", totals.free));
         }
         Ok(totals)
     }
@@ -127,10 +115,9 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                     drop(state);
                     let by = named.frames.entry(entry.frame).or_default();
                     by.mapped += 1;
-                    self.check_entry(vmas.find(page), page, &entry, behind)
-                        .map_err(|what| {
-                            format!("process {}, page {:#x}: {what}", process.id(), page.0)
-                        })
+                    self.check_entry(vmas.find(page), page, &entry, behind).map_err(|what| {
+                        format!("process {}, page {:#x}: {what}", process.id(), page.0)
+                    })
                 }
                 EntryKind::Marker(frame) => {
                     let listed = self.frames.state(frame).maps(&process, page);
@@ -170,11 +157,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 if vma.file_page(page) != Some((file, index)) {
                     return Err("an entry maps another page of a file than its area");
                 }
-                let slot = self
-                    .cache
-                    .file(file)
-                    .ok()
-                    .and_then(|file| file.used_slot(index));
+                let slot = self.cache.file(file).ok().and_then(|file| file.used_slot(index));
                 let dirty = slot.is_some_and(|slot| slot.lock(self.machine()).is_dirty());
                 if entry.writable && !(shared && dirty) {
                     return Err("a clean page, or one that is to be copied, can be stored to");
@@ -247,10 +230,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
 
     /// Returns whether the page cache has this frame for the page, which must lie within the file.
     fn cached_at(&self, file: FileId, page: u64, frame: Frame) -> Result<bool, String> {
-        let file = self
-            .cache
-            .file(file)
-            .map_err(|error| format!("file {file}: {error}"))?;
+        let file = self.cache.file(file).map_err(|error| format!("file {file}: {error}"))?;
         if page >= file.pages() {
             return Err(format!(
                 "frame {:#x} holds page {page} of a file of {} pages",
@@ -283,11 +263,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         visit: &mut impl FnMut(Page, EntryKind) -> Result<(), String>,
     ) -> Result<(), String> {
         let words = self.machine().table(table);
-        let ours = if level == Level::ROOT {
-            words.len() / 2
-        } else {
-            words.len()
-        };
+        let ours = if level == Level::ROOT { words.len() / 2 } else { words.len() };
         let mut used = 0;
         let in_use = self.machine().words_in_use(table);
         for index in in_use.take_while(|&index| index < ours) {
@@ -374,12 +350,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         for process in unsafe { self.processes.peek_all() } {
             // SAFETY: passed on to the caller.
             for vma in unsafe { process.vmas().peek() }.iter() {
-                let Source::File {
-                    file,
-                    first,
-                    shared: true,
-                } = vma.source
-                else {
+                let Source::File { file, first, shared: true } = vma.source else {
                     continue;
                 };
                 let start = vma.start.plus(page.saturating_sub(first));

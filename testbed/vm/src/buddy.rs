@@ -19,10 +19,8 @@ pub(crate) struct Buddy {
 impl Buddy {
     /// Creates a node whose frames are all free.
     pub(crate) fn new(extent: Extent) -> Self {
-        let mut buddy = Buddy {
-            free: [const { BTreeSet::new() }; MAX_ORDER as usize + 1],
-            frames: 0,
-        };
+        let mut buddy =
+            Buddy { free: [const { BTreeSet::new() }; MAX_ORDER as usize + 1], frames: 0 };
         let end = extent.first.0 + extent.frames;
         let mut at = extent.first.0;
         while at < end {
@@ -70,10 +68,7 @@ mod tests {
 
     #[test]
     fn buddy_gives_everything_once_and_joins_again() {
-        let extent = Extent {
-            first: Frame(37),
-            frames: 1000,
-        };
+        let extent = Extent { first: Frame(37), frames: 1000 };
         let mut buddy = Buddy::new(extent);
         let mut taken = Vec::new();
         for order in [3, 0, 5, 1, 0] {

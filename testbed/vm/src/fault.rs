@@ -57,14 +57,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         memory: Arc<Memory<'m, M>>,
         large: Arc<LargePages<'m, M>>,
     ) -> Self {
-        FaultHandler {
-            frames,
-            tables,
-            cache,
-            swap,
-            memory,
-            large,
-        }
+        FaultHandler { frames, tables, cache, swap, memory, large }
     }
 
     fn machine(&self) -> &'m M {
@@ -220,10 +213,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     /// translations. For example, RISC-V allows that. Other CPUs do the same when they fault.
     fn refresh(&self, process: &Process<M>, range: PageRange) {
         if self.machine().tlb_rules().keeps_refused {
-            self.frames
-                .engine()
-                .this_cpu()
-                .refresh(process.space(), range);
+            self.frames.engine().this_cpu().refresh(process.space(), range);
         }
     }
 
@@ -250,9 +240,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             if size > PageSize::Base && taken() {
                 continue;
             }
-            let block = self
-                .memory
-                .alloc(order_of(size), Content::Zeros(page.0 - start.0));
+            let block = self.memory.alloc(order_of(size), Content::Zeros(page.0 - start.0));
             let frame = match block {
                 Some(frame) => frame,
                 None if size == PageSize::Base => return Err(Fault::OutOfMemory),
@@ -274,17 +262,11 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 return Ok(Step::Again);
             }
             self.frames.state(frame).set_owner(Owner::Anonymous);
-            self.machine().note(Event::FrameZeroed {
-                frame,
-                frames: size.pages(),
-            });
+            self.machine().note(Event::FrameZeroed { frame, frames: size.pages() });
             guard.break_before_make(EntryKind::Empty, false);
             guard.map(
                 page,
-                Entry {
-                    dirty: access == Access::Write,
-                    ..fresh(frame, vma, vma.protection.write)
-                },
+                Entry { dirty: access == Access::Write, ..fresh(frame, vma, vma.protection.write) },
             );
             return Ok(Step::Done);
         }
@@ -312,10 +294,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         if index >= file.pages() {
             return Err(Fault::BeyondEnd);
         }
-        let frame = self
-            .cache
-            .get(id, index, &mut slot, &*self.memory)
-            .ok_or(Fault::OutOfMemory)?;
+        let frame =
+            self.cache.get(id, index, &mut slot, &*self.memory).ok_or(Fault::OutOfMemory)?;
         let write = access == Access::Write;
         if write && !shared {
             // We hold, then unlock. In the other order the page could be reclaimed in between. [mutant
@@ -326,11 +306,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let range = PageRange::one(page, PageSize::Base);
             let step = match seen {
                 EntryKind::Empty | EntryKind::Marker(_) => {
-                    let from = CopySource {
-                        frame,
-                        order: 0,
-                        of_file: true,
-                    };
+                    let from = CopySource { frame, order: 0, of_file: true };
                     self.copy(process, vma, range, seen, from)
                 }
                 _ => Ok(Step::Again),
@@ -373,13 +349,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.frames.hold(frame);
                 // The entry may have had a private copy whose flush is pending. [mutant VmRefillsFileUnflushed]
                 guard.break_before_make(view, false);
-                guard.map(
-                    page,
-                    Entry {
-                        dirty: write,
-                        ..fresh(frame, vma, write)
-                    },
-                );
+                guard.map(page, Entry { dirty: write, ..fresh(frame, vma, write) });
             }
             _ => return Ok(Step::Again),
         }
@@ -407,8 +377,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         self.copy_content(process, original, copy);
         let page = range.start;
         let guard = if size_of(order) == PageSize::Base {
-            self.tables
-                .table_for(process, page, Level::LEAF, &*self.memory)
+            self.tables.table_for(process, page, Level::LEAF, &*self.memory)
         } else {
             Some(self.tables.governing(process, page))
         };
@@ -437,13 +406,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         if seen == EntryKind::Empty {
             self.tables.flush_pending(process);
         }
-        guard.map(
-            page,
-            Entry {
-                dirty: true,
-                ..fresh(copy, vma, true)
-            },
-        );
+        guard.map(page, Entry { dirty: true, ..fresh(copy, vma, true) });
         Ok(Step::Done)
     }
 
@@ -456,10 +419,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         self.tables.flush_pending(process);
         // A file's page may still be stored to through shared mappings, so we don't report it as captured.
         if !original.of_file {
-            machine.note(Event::Captured {
-                frame: original.frame,
-                frames,
-            });
+            machine.note(Event::Captured { frame: original.frame, frames });
         }
         machine.copy_frames(original.frame, copy, frames);
         self.frames.state(copy).set_written(Owner::Anonymous);
@@ -494,13 +454,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
         // [mutant VmSwapsInWritable]
         let writable = sole && vma.protection.write;
-        guard.map(
-            page,
-            Entry {
-                dirty: true,
-                ..fresh(frame, vma, writable)
-            },
-        );
+        guard.map(page, Entry { dirty: true, ..fresh(frame, vma, writable) });
         drop(guard);
         self.swap.put(slot);
         Ok(Step::Done)
@@ -518,17 +472,8 @@ struct CopySource {
 
 /// Returns an entry for a page of the area that was just touched.
 fn fresh(frame: Frame, vma: &Vma, writable: bool) -> Entry {
-    let entry = Entry {
-        present: true,
-        frame,
-        accessed: true,
-        ..Entry::default()
-    };
-    Entry {
-        writable,
-        dirty: false,
-        ..rights(entry, vma, false)
-    }
+    let entry = Entry { present: true, frame, accessed: true, ..Entry::default() };
+    Entry { writable, dirty: false, ..rights(entry, vma, false) }
 }
 
 /// Grants the entry the area's rights, but the right to store only if `write`.

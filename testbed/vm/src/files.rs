@@ -36,12 +36,7 @@ impl<'m, M: Machine> Files<'m, M> {
         cache: Arc<PageCache<'m, M>>,
         memory: Arc<Memory<'m, M>>,
     ) -> Self {
-        Files {
-            frames,
-            tables,
-            cache,
-            memory,
-        }
+        Files { frames, tables, cache, memory }
     }
 
     fn machine(&self) -> &'m M {
@@ -79,10 +74,7 @@ impl<'m, M: Machine> Files<'m, M> {
     /// Reads eight bytes.
     pub(crate) fn read(&self, id: FileId, offset: u64) -> Result<u64, Error> {
         let (file, page, at) = self.file_word(id, offset)?;
-        let mut slot = file
-            .slot(page)
-            .ok_or(Error::BeyondEnd)?
-            .lock(self.machine());
+        let mut slot = file.slot(page).ok_or(Error::BeyondEnd)?.lock(self.machine());
         // The rest of the last page is in memory, but not in the file. [mutant VmReadsBehindEnd]
         if offset + 8 > file.bytes() {
             return Err(Error::BeyondEnd);
@@ -117,11 +109,7 @@ impl<'m, M: Machine> Files<'m, M> {
         let file = self.cache.file(id)?;
         let pages = file.dirty_pages(machine);
         // A simple kernel cleans one page at a time. With batching, 32 pages share one flush.
-        let together = if self.frames.engine().policy().batch {
-            CLUSTER
-        } else {
-            1
-        };
+        let together = if self.frames.engine().policy().batch { CLUSTER } else { 1 };
         let mut written = 0;
         for chunk in pages.chunks(together) {
             let mut gather = self.tables.gather(Purpose::Reclaim);
@@ -214,11 +202,7 @@ impl<'m, M: Machine> Files<'m, M> {
     fn tail<'f>(&self, id: FileId, file: &'f File<M>, page: u64) -> Result<Tail<'f, M>, Error> {
         let place = file.slot(page).ok_or(Error::BadRange)?;
         let mut slot = place.lock(self.machine());
-        let frame = if slot.is_hole() {
-            None
-        } else {
-            Some(self.cached(id, page, &mut slot)?)
-        };
+        let frame = if slot.is_hole() { None } else { Some(self.cached(id, page, &mut slot)?) };
         Ok((slot, frame))
     }
 

@@ -36,12 +36,7 @@ impl<'m, M: Machine> Fork<'m, M> {
         swap: Arc<Swap<'m, M>>,
         memory: Arc<Memory<'m, M>>,
     ) -> Self {
-        Fork {
-            frames,
-            tables,
-            swap,
-            memory,
-        }
+        Fork { frames, tables, swap, memory }
     }
 
     /// Shares the anonymous pages in `vmas`, the areas of both processes. No CPU can enter the child yet. The parent's
@@ -103,13 +98,7 @@ impl<'m, M: Machine> Fork<'m, M> {
             match (guard, view) {
                 (Some(guard), EntryKind::Page(entry)) => {
                     // The first store of either process copies the page. [mutant VmChildWritesParent]
-                    guard.map(
-                        page,
-                        Entry {
-                            writable: false,
-                            ..entry
-                        },
-                    );
+                    guard.map(page, Entry { writable: false, ..entry });
                 }
                 (Some(guard), view) => guard.put(page, view),
                 (None, EntryKind::Page(entry)) => {

@@ -273,26 +273,14 @@ impl<M: Machine> FrameInfo<M> {
     /// Returns the name of the word at this address, if it belongs to this record.
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
         let fields = [
-            (
-                &raw const self.page as usize,
-                size_of_val(&self.page),
-                "page lock",
-            ),
-            (
-                &raw const self.table as usize,
-                size_of_val(&self.table),
-                "table lock",
-            ),
+            (&raw const self.page as usize, size_of_val(&self.page), "page lock"),
+            (&raw const self.table as usize, size_of_val(&self.table), "table lock"),
             (
                 &raw const self.deferred_flush as usize,
                 size_of_val(&self.deferred_flush),
                 "deferred_flush",
             ),
-            (
-                &raw const self.state as usize,
-                size_of_val(&self.state),
-                "state lock",
-            ),
+            (&raw const self.state as usize, size_of_val(&self.state), "state lock"),
         ];
         fields
             .into_iter()
@@ -326,11 +314,7 @@ impl<M: Machine> FrameTable<M> {
         let nodes = map
             .nodes()
             .iter()
-            .map(|node| {
-                (0..node.extent.frames.div_ceil(SECTION))
-                    .map(|_| OnceBox::new())
-                    .collect()
-            })
+            .map(|node| (0..node.extent.frames.div_ceil(SECTION)).map(|_| OnceBox::new()).collect())
             .collect();
         FrameTable { map, nodes }
     }
@@ -366,20 +350,16 @@ impl<M: Machine> FrameTable<M> {
 
     /// Returns the frames with a record, for walks over all memory.
     pub(crate) fn described(&self) -> impl Iterator<Item = (Frame, &FrameInfo<M>)> {
-        self.map
-            .nodes()
-            .iter()
-            .zip(&self.nodes)
-            .flat_map(|(node, sections)| {
-                let first = node.extent.first.0;
-                sections
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(section, parts)| Some((section as u64 * SECTION, parts.get()?)))
-                    .flat_map(|(at, parts)| (at..).step_by(TOGETHER as usize).zip(parts))
-                    .filter_map(|(at, infos)| Some((at, infos.get()?)))
-                    .flat_map(move |(at, infos)| (first + at..).map(Frame).zip(infos.iter()))
-            })
+        self.map.nodes().iter().zip(&self.nodes).flat_map(|(node, sections)| {
+            let first = node.extent.first.0;
+            sections
+                .iter()
+                .enumerate()
+                .filter_map(|(section, parts)| Some((section as u64 * SECTION, parts.get()?)))
+                .flat_map(|(at, parts)| (at..).step_by(TOGETHER as usize).zip(parts))
+                .filter_map(|(at, infos)| Some((at, infos.get()?)))
+                .flat_map(move |(at, infos)| (first + at..).map(Frame).zip(infos.iter()))
+        })
     }
 
     /// Returns the first frame after `frame`'s section, if that section was never used.

@@ -140,9 +140,7 @@ impl<'m, M: Machine> Frames<'m, M> {
                 .collect(),
             cache_batch,
             clear,
-            postponed: (0..machine.cpu_count())
-                .map(|_| Lock::new(VecDeque::new()))
-                .collect(),
+            postponed: (0..machine.cpu_count()).map(|_| Lock::new(VecDeque::new())).collect(),
             engine,
         }
     }
@@ -261,18 +259,12 @@ impl<M: Machine> Frames<'_, M> {
     fn free(&self, frame: Frame, order: u8, zeros: bool) {
         let machine = self.machine();
         let cpu = machine.this_cpu();
-        machine.note(Event::FrameFreed {
-            frame,
-            frames: 1 << order,
-        });
+        machine.note(Event::FrameFreed { frame, frames: 1 << order });
         let Some(node) = self.map().node_of(frame) else {
             return;
         };
         if order > 0 {
-            machine.charge(Work::Free {
-                frames: 1 << order,
-                spill: true,
-            });
+            machine.charge(Work::Free { frames: 1 << order, spill: true });
             self.nodes[node].buddy.lock(machine).give(frame, order);
             self.nodes[node].free.fetch_add(1 << order, Relaxed);
             return;
@@ -308,18 +300,12 @@ impl<M: Machine> Frames<'_, M> {
     pub(crate) fn alloc_on(&self, node: usize, order: u8, content: Content) -> Option<Frame> {
         let machine = self.machine();
         let (frame, known) = self.take_block(node, order, content)?;
-        machine.note(Event::FrameAllocated {
-            frame,
-            frames: 1 << order,
-        });
+        machine.note(Event::FrameAllocated { frame, frames: 1 << order });
         let mut zeros = known;
         if let Content::Zeros(near) = content {
             // [mutant VmSkipsZeroing]
             if !known {
-                let extent = Extent {
-                    first: frame,
-                    frames: 1 << order,
-                };
+                let extent = Extent { first: frame, frames: 1 << order };
                 let near = Some(frame.plus(near));
                 // SAFETY: nobody else has the frames, and no deferred flush is left about them.
                 unsafe { self.clearer().extent(extent, near, || machine.preempt()) };
@@ -335,10 +321,7 @@ impl<M: Machine> Frames<'_, M> {
         let machine = self.machine();
         let cpu = machine.this_cpu();
         if order > 0 {
-            machine.charge(Work::Allocate {
-                frames: 1 << order,
-                refill: true,
-            });
+            machine.charge(Work::Allocate { frames: 1 << order, refill: true });
             let block = self.nodes[node].buddy.lock(machine).take(order)?;
             self.nodes[node].free.fetch_sub(1 << order, Relaxed);
             return Some((block, false));
@@ -352,16 +335,10 @@ impl<M: Machine> Frames<'_, M> {
             .or_else(|| cache.any.pop().map(|frame| (frame, false)))
             .or_else(|| cache.zeros.pop().map(|frame| (frame, true)));
         if let Some(found) = cached {
-            machine.charge(Work::Allocate {
-                frames: 1,
-                refill: false,
-            });
+            machine.charge(Work::Allocate { frames: 1, refill: false });
             return Some(found);
         }
-        machine.charge(Work::Allocate {
-            frames: 1,
-            refill: true,
-        });
+        machine.charge(Work::Allocate { frames: 1, refill: true });
         let frames = self.cache_batch.max(1) as u64;
         machine.charge(Work::Locked(LockUse::Zone { node, frames }));
         {
@@ -395,31 +372,21 @@ impl<M: Machine> Frames<'_, M> {
                 let mut stale = self.nodes[node].stale.lock(machine);
                 let many = many.min(stale.len());
                 self.nodes[node].free.fetch_sub(many as u64, Relaxed);
-                stale
-                    .drain(..many)
-                    .inspect(|&frame| self.state(frame).set_listed(false))
-                    .collect()
+                stale.drain(..many).inspect(|&frame| self.state(frame).set_listed(false)).collect()
             };
             if oldest.is_empty() {
                 return oldest;
             }
             let flush_before_reuse = |&frame: &Frame| {
                 let info = self.info(frame);
-                let reused = self
-                    .engine
-                    .flush_before_reuse(info.deferred_flush())
-                    .is_some();
+                let reused = self.engine.flush_before_reuse(info.deferred_flush()).is_some();
                 if reused {
                     info.state(machine).reused();
                 }
                 reused
             };
             // The youngest first: its flush also covers the older ones.
-            let reused: Vec<Frame> = oldest
-                .into_iter()
-                .rev()
-                .filter(flush_before_reuse)
-                .collect();
+            let reused: Vec<Frame> = oldest.into_iter().rev().filter(flush_before_reuse).collect();
             if !reused.is_empty() {
                 return reused;
             }
@@ -452,10 +419,7 @@ impl<M: Machine> Frames<'_, M> {
             let Some(frame) = cache.lock(machine).any.pop() else {
                 return;
             };
-            let extent = Extent {
-                first: frame,
-                frames: 1,
-            };
+            let extent = Extent { first: frame, frames: 1 };
             // SAFETY: nobody else has the frame: it is in no list.
             unsafe { self.clearer().extent(extent, None, || ()) };
             cache.lock(machine).zeros.push(frame);
@@ -528,21 +492,15 @@ impl<M: Machine> Frames<'_, M> {
         let machine = self.machine();
         for (number, node) in self.nodes.iter().enumerate() {
             let stale = node.stale.lock(machine).len() as u64;
-            let (counted, found) = (
-                node.free.load(Relaxed),
-                node.buddy.lock(machine).frames() + stale,
-            );
+            let (counted, found) =
+                (node.free.load(Relaxed), node.buddy.lock(machine).frames() + stale);
             if counted != found {
-                return Err(format!(
-                    "node {number} counts {counted} free frames, but has {found}"
-                ));
+                return Err(format!("node {number} counts {counted} free frames, but has {found}"));
             }
         }
         match self.stale_frames() {
             stale if stale == listed => Ok(()),
-            stale => Err(format!(
-                "the lists of stale frames hold {stale}, but {listed} say so"
-            )),
+            stale => Err(format!("the lists of stale frames hold {stale}, but {listed} say so")),
         }
     }
 }

@@ -57,12 +57,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         pages: Arc<Pages<'m, M>>,
         memory: Arc<Memory<'m, M>>,
     ) -> Self {
-        LargePages {
-            frames,
-            tables,
-            pages,
-            memory,
-        }
+        LargePages { frames, tables, pages, memory }
     }
 
     fn machine(&self) -> &'m M {
@@ -140,10 +135,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
                     _ => return Ok(()),
                 }
             };
-            let table = self
-                .tables
-                .new_table(below, &*self.memory)
-                .ok_or(Error::OutOfMemory)?;
+            let table = self.tables.new_table(below, &*self.memory).ok_or(Error::OutOfMemory)?;
             let split = self.split_into(process, page, block, table, below);
             if split == Split::Done {
                 return Ok(());
@@ -275,15 +267,9 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let mut gather = self.tables.gather(Purpose::Call);
         guard.take(page, EntryKind::Empty, &mut gather);
         gather.flush();
-        machine.note(Event::Captured {
-            frame: now.frame,
-            frames: 1 << order,
-        });
+        machine.note(Event::Captured { frame: now.frame, frames: 1 << order });
         // Only a fault makes it writable, when it finds that the copy belongs to this process alone.
-        let entry = Entry {
-            writable: false,
-            ..now
-        };
+        let entry = Entry { writable: false, ..now };
         match copy {
             Copy::Whole(frame) => {
                 machine.copy_frames(now.frame, frame, 1 << order);
@@ -307,9 +293,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
 
     /// Allocates the pieces of a block and a table for them; `None` if memory is short.
     fn alloc_pieces(&self, order: u8) -> Option<Copy> {
-        let table = self
-            .tables
-            .new_table(Level((order - PIECE) / PIECE), &*self.memory)?;
+        let table = self.tables.new_table(Level((order - PIECE) / PIECE), &*self.memory)?;
         let mut pieces = Vec::with_capacity(TABLE_WORDS);
         while pieces.len() < TABLE_WORDS {
             match self.memory.alloc(order - PIECE, Content::Any) {
@@ -347,10 +331,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         if !matches!(vma.source, Source::Anonymous(_)) || vma.end < start.plus(LARGE) {
             return Ok(0);
         }
-        let large = self
-            .memory
-            .alloc(9, Content::Any)
-            .ok_or(Error::OutOfMemory)?;
+        let large = self.memory.alloc(9, Content::Any).ok_or(Error::OutOfMemory)?;
         let parent = self.tables.descend(process, start, Level::LARGE);
         let done = parent.level() == Level::LARGE
             && matches!(parent.view(start), EntryKind::Table(_))
@@ -401,15 +382,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         }
         self.frames.state(large).set_written(Owner::Anonymous);
         // The first store restores the right to store, for the new block alone.
-        parent.map(
-            start,
-            Entry {
-                frame: large,
-                writable: false,
-                dirty: false,
-                ..first
-            },
-        );
+        parent.map(start, Entry { frame: large, writable: false, dirty: false, ..first });
         true
     }
 

@@ -50,11 +50,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
 
     /// Starts a batch of lazily unmapped pages.
     pub(crate) fn begin(&self) -> LazyUnmapBatch<'_, 'm, M> {
-        LazyUnmapBatch {
-            lazy: self,
-            batch: None,
-            departed: Vec::new(),
-        }
+        LazyUnmapBatch { lazy: self, batch: None, departed: Vec::new() }
     }
 
     /// Returns whether the flush of the locked page may be deferred. The page must be a clean page of a file, with
@@ -106,11 +102,7 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
     /// Unmaps a page whose flush may be deferred ([`LazyUnmap::may_defer`]).
     pub(crate) fn take(&mut self, page: LockedPage<'v, M>) {
         let marked = self.mark(&page);
-        self.departed.push(UnmappedPage {
-            page,
-            marked,
-            to: None,
-        });
+        self.departed.push(UnmappedPage { page, marked, to: None });
     }
 
     /// Moves a page to the frame `to`; calls `copy` once the entries are markers.
@@ -122,18 +114,12 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
     ) {
         let marked = self.mark(&page);
         copy(&page);
-        self.departed.push(UnmappedPage {
-            page,
-            marked,
-            to: Some(to),
-        });
+        self.departed.push(UnmappedPage { page, marked, to: Some(to) });
     }
 
     fn mark(&mut self, page: &LockedPage<'v, M>) -> Mappings<M> {
         let lazy = self.lazy;
-        let batch = self
-            .batch
-            .get_or_insert_with(|| lazy.frames.engine().batch(Purpose::Lazy));
+        let batch = self.batch.get_or_insert_with(|| lazy.frames.engine().batch(Purpose::Lazy));
         lazy.mark(page.frame, batch)
     }
 

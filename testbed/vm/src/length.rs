@@ -16,9 +16,7 @@ pub(crate) struct Length<W> {
 
 impl<W: Word> Length<W> {
     pub(crate) fn new(bytes: u64) -> Self {
-        Length {
-            bytes: SharedNumber::new(bytes),
-        }
+        Length { bytes: SharedNumber::new(bytes) }
     }
 
     /// Returns the length. To use a page, call this after its slot was made and locked.

@@ -55,9 +55,7 @@ impl<W: Word> RawLock<W> {
     fn try_acquire(&self) -> bool {
         // Acquire pairs with `release`: this CPU sees the last holder's writes under the lock. Lost without it: two
         // CPUs take a lock.
-        self.word
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[cfg_attr(not(test), track_caller)]
@@ -114,10 +112,7 @@ unsafe impl<W: Send + Sync, T: Send> Sync for Lock<W, T> {}
 
 impl<W: Word, T> Lock<W, T> {
     pub(crate) fn new(value: T) -> Self {
-        Lock {
-            raw: RawLock::new(),
-            value: UnsafeCell::new(value),
-        }
+        Lock { raw: RawLock::new(), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock, and waits for it if necessary.
@@ -134,10 +129,7 @@ impl<W: Word, T> Lock<W, T> {
     }
 
     fn guard(&self) -> Guard<'_, W, T> {
-        Guard {
-            lock: self,
-            value: PhantomData,
-        }
+        Guard { lock: self, value: PhantomData }
     }
 
     /// Returns the value, even if some CPU holds the lock.
@@ -193,11 +185,7 @@ pub(crate) struct QueuedLock<W, T> {
 
 impl<W: Word, T> QueuedLock<W, T> {
     pub(crate) fn new(value: T) -> Self {
-        QueuedLock {
-            lock: Lock::new(value),
-            next: W::new(0),
-            turn: W::new(0),
-        }
+        QueuedLock { lock: Lock::new(value), next: W::new(0), turn: W::new(0) }
     }
 
     /// Takes the lock, and waits for it if necessary.
@@ -248,10 +236,7 @@ unsafe impl<W: Send + Sync, T: Send + Sync> Sync for RwLock<W, T> {}
 
 impl<W: Word, T> RwLock<W, T> {
     pub(crate) fn new(value: T) -> Self {
-        RwLock {
-            word: W::new(0),
-            value: UnsafeCell::new(value),
-        }
+        RwLock { word: W::new(0), value: UnsafeCell::new(value) }
     }
 
     #[cfg_attr(not(test), track_caller)]
@@ -264,10 +249,7 @@ impl<W: Word, T> RwLock<W, T> {
                 hw.relax();
             }
         }
-        ReadGuard {
-            lock: self,
-            value: PhantomData,
-        }
+        ReadGuard { lock: self, value: PhantomData }
     }
 
     #[cfg_attr(not(test), track_caller)]
@@ -283,10 +265,7 @@ impl<W: Word, T> RwLock<W, T> {
         while self.word.load(Ordering::Acquire) != WRITER {
             hw.relax();
         }
-        WriteGuard {
-            lock: self,
-            value: PhantomData,
-        }
+        WriteGuard { lock: self, value: PhantomData }
     }
 
     /// Returns the value, even if some CPU holds the lock.
@@ -333,12 +312,8 @@ impl<'l, W: Word, T> WriteGuard<'l, W, T> {
         let lock = self.lock;
         core::mem::forget(self);
         // Release pairs with `read`: readers see this writer's changes. Lost without it: a reader meets a writer.
-        lock.word
-            .fetch_add(1_u64.wrapping_sub(WRITER), Ordering::Release);
-        ReadGuard {
-            lock,
-            value: PhantomData,
-        }
+        lock.word.fetch_add(1_u64.wrapping_sub(WRITER), Ordering::Release);
+        ReadGuard { lock, value: PhantomData }
     }
 }
 

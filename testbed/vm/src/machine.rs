@@ -67,11 +67,7 @@ impl MemoryMap {
                  {MEMORY_END:#x} only"
             );
             for b in &nodes[..index] {
-                let (low, high) = if a.extent.first < b.extent.first {
-                    (a, b)
-                } else {
-                    (b, a)
-                };
+                let (low, high) = if a.extent.first < b.extent.first { (a, b) } else { (b, a) };
                 assert!(
                     low.extent.first.0 + low.extent.frames <= high.extent.first.0,
                     "memory nodes overlap at frame {:#x}",
@@ -81,18 +77,12 @@ impl MemoryMap {
         }
         let mut all = [nodes[0]; MAX_NODES];
         all[..nodes.len()].copy_from_slice(nodes);
-        MemoryMap {
-            nodes: all,
-            count: nodes.len(),
-        }
+        MemoryMap { nodes: all, count: nodes.len() }
     }
 
     /// Creates a map of one fast node with `frames` frames from `first`.
     pub fn flat(first: Frame, frames: u64) -> Self {
-        Self::new(&[Node {
-            extent: Extent { first, frames },
-            slow: false,
-        }])
+        Self::new(&[Node { extent: Extent { first, frames }, slow: false }])
     }
 
     /// Returns the nodes.

@@ -34,13 +34,7 @@ impl<'m, M: Machine> Madvise<'m, M> {
         reclaim: Arc<Reclaim<'m, M>>,
         migration: Arc<Migration<'m, M>>,
     ) -> Self {
-        Madvise {
-            frames,
-            tables,
-            large,
-            reclaim,
-            migration,
-        }
+        Madvise { frames, tables, large, reclaim, migration }
     }
 
     /// Reclaims the pages of a range (`MADV_PAGEOUT`). Returns the number of reclaimed pages.
@@ -91,19 +85,13 @@ impl<'m, M: Machine> Madvise<'m, M> {
         wanted: impl Fn(Frame) -> bool,
     ) -> Vec<Frame> {
         let mut frames = Vec::new();
-        self.tables.each_entry(
-            process,
-            start,
-            end,
-            MigrationHandling::Visit,
-            |_, _, view| {
-                if let EntryKind::Page(entry) = view
-                    && wanted(entry.frame)
-                {
-                    frames.push(entry.frame);
-                }
-            },
-        );
+        self.tables.each_entry(process, start, end, MigrationHandling::Visit, |_, _, view| {
+            if let EntryKind::Page(entry) = view
+                && wanted(entry.frame)
+            {
+                frames.push(entry.frame);
+            }
+        });
         frames
     }
 }

@@ -27,10 +27,7 @@ impl<W: Word, T> MaskedLock<W, T> {
         machine: &'l M,
     ) -> MaskedGuard<'l, M, T> {
         let were_on = machine.masks_locks() && machine.mask_interrupts();
-        MaskedGuard {
-            guard: self.0.lock(machine),
-            _masked: MaskGuard { machine, were_on },
-        }
+        MaskedGuard { guard: self.0.lock(machine), _masked: MaskGuard { machine, were_on } }
     }
 }
 

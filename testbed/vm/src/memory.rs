@@ -39,12 +39,7 @@ impl<'m, M: Machine> Memory<'m, M> {
         migration: Arc<Migration<'m, M>>,
         pressure: Pressure,
     ) -> Self {
-        Memory {
-            frames,
-            reclaim,
-            migration,
-            pressure,
-        }
+        Memory { frames, reclaim, migration, pressure }
     }
 
     /// Does an idle CPU's work, if idle CPUs balance: balances the nodes and keeps some frames without a deferred

@@ -57,13 +57,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         lazy: Arc<LazyUnmap<'m, M>>,
         together: usize,
     ) -> Self {
-        Migration {
-            frames,
-            tables,
-            pages,
-            lazy,
-            together: together.max(1),
-        }
+        Migration { frames, tables, pages, lazy, together: together.max(1) }
     }
 
     fn machine(&self) -> &'m M {
@@ -74,10 +68,7 @@ impl<'m, M: Machine> Migration<'m, M> {
     pub(crate) fn migrate(&self, frames: &[Frame], node: usize) -> u64 {
         let mut moved = 0;
         for chunk in frames.chunks(self.together) {
-            let batch = chunk
-                .iter()
-                .filter_map(|&frame| self.pages.try_lock(frame))
-                .collect();
+            let batch = chunk.iter().filter_map(|&frame| self.pages.try_lock(frame)).collect();
             moved += self.move_pages(batch, node);
         }
         moved
@@ -154,10 +145,7 @@ impl<'m, M: Machine> Migration<'m, M> {
     fn copy_page(&self, page: &LockedPage<'_, M>, to: Frame) {
         let machine = self.machine();
         let (from, frames) = (page.frame, 1 << page.order);
-        machine.note(Event::Captured {
-            frame: from,
-            frames,
-        });
+        machine.note(Event::Captured { frame: from, frames });
         machine.copy_frames(from, to, frames);
         let owner = match page.lock {
             PageLock::Anonymous(_) => Owner::Anonymous,
@@ -204,11 +192,7 @@ impl<'m, M: Machine> Migration<'m, M> {
     /// Copies the page and maps it at its new place for its users.
     fn arrive(&self, journey: PageMove<'_, M>) -> u64 {
         let machine = self.machine();
-        let PageMove {
-            mut page,
-            to,
-            waiting,
-        } = journey;
+        let PageMove { mut page, to, waiting } = journey;
         let from = page.frame;
         self.copy_page(&page, to);
         if let PageLock::File(_, _, slot) = &mut page.lock {
@@ -223,9 +207,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                 self.frames.hold(to);
                 guard.map(mapping.page, Entry { frame: to, ..entry });
                 drop(guard);
-                self.frames
-                    .state(from)
-                    .unmap(&mapping.process, mapping.page);
+                self.frames.state(from).unmap(&mapping.process, mapping.page);
                 self.frames.put(from);
             }
         }

@@ -56,14 +56,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         memory: Arc<Memory<'m, M>>,
         large: Arc<LargePages<'m, M>>,
     ) -> Self {
-        Mmap {
-            tables,
-            cache,
-            swap,
-            pages,
-            memory,
-            large,
-        }
+        Mmap { tables, cache, swap, pages, memory, large }
     }
 
     fn machine(&self) -> &'m M {
@@ -88,14 +81,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 }
                 let first = offset / PAGE_BYTES;
                 let shared = matches!(backing, Backing::Shared { .. });
-                (
-                    Source::File {
-                        file,
-                        first,
-                        shared,
-                    },
-                    1,
-                )
+                (Source::File { file, first, shared }, 1)
             }
         };
         let (start, end) = page_range(address.unwrap_or(0), bytes)?;
@@ -109,17 +95,10 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 self.unmap_range(process, start, end);
                 start
             }
-            None => vmas
-                .find_free(end.0 - start.0, align)
-                .ok_or(Error::NoSpace)?,
+            None => vmas.find_free(end.0 - start.0, align).ok_or(Error::NoSpace)?,
         };
         let end = start.plus(bytes.div_ceil(PAGE_BYTES));
-        vmas.insert(Vma {
-            start,
-            end,
-            protection,
-            source,
-        });
+        vmas.insert(Vma { start, end, protection, source });
         Ok(start.address())
     }
 
@@ -172,8 +151,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             self.empty(process, start, end, &mut gather);
         }
         for (start, end) in ranges {
-            self.tables
-                .free_empty_tables(process, start, end, &mut gather);
+            self.tables.free_empty_tables(process, start, end, &mut gather);
         }
         gather.flush();
     }
@@ -181,10 +159,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
     fn note_unmapped(&self, process: &Process<M>, start: Page, end: Page) {
         if !process.retired() {
             let range = PageRange::base(start, end.0 - start.0);
-            self.machine().note(Event::ReturnedUnmap {
-                root: process.root(),
-                range,
-            });
+            self.machine().note(Event::ReturnedUnmap { root: process.root(), range });
         }
     }
 
@@ -202,34 +177,24 @@ impl<'m, M: Machine> Mmap<'m, M> {
         machine.charge(Work::Locked(LockUse::ListDrain(home)));
         let (mut cut, mut taken) = (false, false);
         let mut base_pages = 0;
-        self.tables.each_entry(
-            process,
-            start,
-            end,
-            MigrationHandling::Visit,
-            |guard, page, _| {
-                let range = guard.range(page);
-                // Since the edges were split, a fault may have mapped a large page across them. [mutant
-                // VmDiscardsWholePage]
-                let inside = range.start >= start && range.end() <= end;
-                if !inside {
-                    cut = true;
-                    return;
-                }
-                machine.charge(Work::Path(Path::Zap));
-                taken = true;
-                match guard.take(page, EntryKind::Empty, gather) {
-                    EntryKind::Swapped(slot) => self.swap.put(slot),
-                    EntryKind::Page(_) if range.stride == PageSize::Base => base_pages += 1,
-                    _ => {}
-                }
-            },
-        );
-        RangeResult {
-            cut,
-            taken,
-            all_taken: base_pages == end.0 - start.0,
-        }
+        self.tables.each_entry(process, start, end, MigrationHandling::Visit, |guard, page, _| {
+            let range = guard.range(page);
+            // Since the edges were split, a fault may have mapped a large page across them. [mutant
+            // VmDiscardsWholePage]
+            let inside = range.start >= start && range.end() <= end;
+            if !inside {
+                cut = true;
+                return;
+            }
+            machine.charge(Work::Path(Path::Zap));
+            taken = true;
+            match guard.take(page, EntryKind::Empty, gather) {
+                EntryKind::Swapped(slot) => self.swap.put(slot),
+                EntryKind::Page(_) if range.stride == PageSize::Base => base_pages += 1,
+                _ => {}
+            }
+        });
+        RangeResult { cut, taken, all_taken: base_pages == end.0 - start.0 }
     }
 
     /// Discards the pages of a range (`MADV_DONTNEED`).
@@ -355,45 +320,31 @@ impl<'m, M: Machine> Mmap<'m, M> {
         machine.charge(Work::Path(Path::Remap));
         // We move entries one by one, so split large pages.
         self.large.split_range(process, start, end)?;
-        self.large
-            .split_edges(process, target, target.plus(count))?;
+        self.large.split_edges(process, target, target.plus(count))?;
         vmas.remove(target, target.plus(count));
         self.unmap_range(process, target, target.plus(count));
         // We make every table before any page moves. From here on only memory for tables can be lacking; then the old
         // mapping at the new place is gone, as `Call::Remap` documents.
         let mut filled = Vec::new();
-        self.tables.each_entry(
-            process,
-            start,
-            end,
-            MigrationHandling::Wait,
-            |_, page, _| filled.push(page),
-        );
+        self.tables.each_entry(process, start, end, MigrationHandling::Wait, |_, page, _| {
+            filled.push(page)
+        });
         let shifted = |page: Page| Page(page.0 - start.0 + target.0);
         for &page in &filled {
-            if self
-                .tables
-                .table_for(process, shifted(page), Level::LEAF, &*self.memory)
-                .is_none()
-            {
+            if self.tables.table_for(process, shifted(page), Level::LEAF, &*self.memory).is_none() {
                 // Tables exist only within areas.
                 self.unmap_range(process, target, target.plus(count));
                 return Err(Error::OutOfMemory);
             }
         }
         for vma in vmas.remove(start, end) {
-            vmas.insert(Vma {
-                start: shifted(vma.start),
-                end: shifted(vma.end),
-                ..vma
-            });
+            vmas.insert(Vma { start: shifted(vma.start), end: shifted(vma.end), ..vma });
         }
         let mut gather = self.tables.gather(Purpose::Call);
         for &page in &filled {
             self.move_entry(process, page, shifted(page), &mut gather);
         }
-        self.tables
-            .free_empty_tables(process, start, end, &mut gather);
+        self.tables.free_empty_tables(process, start, end, &mut gather);
         gather.flush();
         // As in `unmap_range`, for the old place. [mutant VmRemapsUnflushed]
         self.tables.flush_pending(process);

@@ -17,12 +17,7 @@ use quell::{
 /// An object that waits for a flush.
 pub(crate) enum WaitingObject<M: Machine> {
     /// An entry that mapped the block.
-    Mapping {
-        frame: Frame,
-        process: Arc<Process<M>>,
-        page: Page,
-        hold: BlockReference,
-    },
+    Mapping { frame: Frame, process: Arc<Process<M>>, page: Page, hold: BlockReference },
     /// A page-table page.
     Table(Frame),
 }
@@ -67,12 +62,7 @@ pub(crate) struct PendingObjects<T> {
 
 impl<T> PendingObjects<T> {
     fn new(room: usize) -> Self {
-        PendingObjects {
-            first: FrameArray::new(),
-            more: Vec::new(),
-            count: 0,
-            room: room.max(1),
-        }
+        PendingObjects { first: FrameArray::new(), more: Vec::new(), count: 0, room: room.max(1) }
     }
 }
 
@@ -110,14 +100,7 @@ impl<T> FrameList for PendingObjects<T> {
 impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     /// Creates a gather that flushes at the latest when `room` frames wait in it.
     pub(crate) fn new(frames: &'v Frames<'m, M>, purpose: Purpose, room: usize) -> Self {
-        MmuGather {
-            frames,
-            purpose,
-            room,
-            batch: None,
-            own: None,
-            frees: false,
-        }
+        MmuGather { frames, purpose, room, batch: None, own: None, frees: false }
     }
 
     /// Declares that the changes only free memory. So a machine that flushes itself may return before other CPUs have
@@ -153,17 +136,11 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         held: Option<WaitingObject<M>>,
     ) {
         let room = self.room.max(1);
-        if self
-            .own
-            .as_ref()
-            .is_some_and(|own| own.objects.len() >= room)
-        {
+        if self.own.as_ref().is_some_and(|own| own.objects.len() >= room) {
             self.flush();
         }
-        let own = self.own.get_or_insert_with(|| OwnBatch {
-            changes: Vec::new(),
-            objects: Vec::new(),
-        });
+        let own =
+            self.own.get_or_insert_with(|| OwnBatch { changes: Vec::new(), objects: Vec::new() });
         let root = process.root();
         own.changes.push(Change { root, range, scope });
         own.objects.extend(held);
@@ -189,11 +166,8 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
             self.flush();
         }
         let (frames, purpose, room) = (self.frames, self.purpose, self.room);
-        self.batch.get_or_insert_with(|| {
-            frames
-                .engine()
-                .batch_into(purpose, PendingObjects::new(room))
-        })
+        self.batch
+            .get_or_insert_with(|| frames.engine().batch_into(purpose, PendingObjects::new(room)))
     }
 
     /// Reports that an entry lost rights, under its table's lock.
@@ -289,12 +263,7 @@ fn release_all<M: Machine>(
 #[inline]
 fn release<M: Machine>(frames: &Frames<'_, M>, held: &WaitingObject<M>) -> Option<Frame> {
     match held {
-        WaitingObject::Mapping {
-            frame,
-            process,
-            page,
-            hold,
-        } => {
+        WaitingObject::Mapping { frame, process, page, hold } => {
             // A walk of the reverse map that finds no entry assumes that the frame is unmapped. So the entry stays
             // listed until its flush. [mutant VmUnlinksBeforeFlush]
             let mut anonymous = false;

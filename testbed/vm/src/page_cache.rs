@@ -160,8 +160,7 @@ impl<M: Machine> File<M> {
     /// Returns the slot of a page below the largest length.
     pub(crate) fn slot(&self, page: u64) -> Option<&QueuedLock<M::Word, Slot>> {
         let small = (page < MAX_PAGES).then_some(page as usize)?;
-        self.slots
-            .get_or_make(small, || QueuedLock::new(Slot::default()))
+        self.slots.get_or_make(small, || QueuedLock::new(Slot::default()))
     }
 
     /// Returns the slot of a page if it was ever used.
@@ -193,11 +192,7 @@ pub(crate) struct PageCache<'m, M: Machine> {
 
 impl<'m, M: Machine> PageCache<'m, M> {
     pub(crate) fn new(frames: Arc<Frames<'m, M>>) -> Self {
-        PageCache {
-            frames,
-            files: SegmentedArray::new(),
-            made: AtomicU32::new(0),
-        }
+        PageCache { frames, files: SegmentedArray::new(), made: AtomicU32::new(0) }
     }
 
     fn machine(&self) -> &'m M {
@@ -208,9 +203,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
     pub(crate) fn file(&self, file: FileId) -> Result<&File<M>, Error> {
         // Relaxed: storing the file in its place publishes it.
         let made = self.made.load(Ordering::Relaxed);
-        let found = (file < made)
-            .then(|| self.files.get(file as usize))
-            .flatten();
+        let found = (file < made).then(|| self.files.get(file as usize)).flatten();
         found.and_then(|file| file.get()).ok_or(Error::NoFile)
     }
 
@@ -224,9 +217,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         }
         let id = self.made.fetch_add(1, Ordering::Relaxed);
         let place = self.files.get_or_make(id as usize, OnceBox::new);
-        place
-            .ok_or(Error::NoSpace)?
-            .get_or_init(|| Box::new(File::new(bytes)));
+        place.ok_or(Error::NoSpace)?.get_or_init(|| Box::new(File::new(bytes)));
         Ok(id)
     }
 
@@ -254,11 +245,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
             }
             SlotState::Absent => {}
         }
-        let content = if slot.device.is_some() {
-            Content::Any
-        } else {
-            Content::Zeros(0)
-        };
+        let content = if slot.device.is_some() { Content::Any } else { Content::Zeros(0) };
         let frame = memory.alloc(0, content)?;
         machine.charge(Work::ReadDevice { bytes: PAGE_BYTES });
         machine.charge(Work::Path(Path::CacheInsert));
@@ -373,9 +360,6 @@ impl<'m, M: Machine> PageCache<'m, M> {
     pub(crate) unsafe fn peek_device(&self, id: FileId, page: u64, offset: usize) -> Option<u64> {
         let file = self.file(id).ok().filter(|file| page < file.pages())?;
         // SAFETY: passed on to the caller.
-        Some(
-            file.used_slot(page)
-                .map_or(0, |slot| unsafe { slot.peek() }.on_device(offset)),
-        )
+        Some(file.used_slot(page).map_or(0, |slot| unsafe { slot.peek() }.on_device(offset)))
     }
 }

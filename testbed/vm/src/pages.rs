@@ -45,11 +45,7 @@ impl<'m, M: Machine> Pages<'m, M> {
         tables: Arc<Tables<'m, M>>,
         cache: Arc<PageCache<'m, M>>,
     ) -> Self {
-        Pages {
-            frames,
-            tables,
-            cache,
-        }
+        Pages { frames, tables, cache }
     }
 
     fn machine(&self) -> &'m M {
@@ -70,11 +66,7 @@ impl<'m, M: Machine> Pages<'m, M> {
                 }
                 state.hold();
                 let order = state.order();
-                Some(LockedPage {
-                    frame,
-                    order,
-                    lock: PageLock::Anonymous(lock),
-                })
+                Some(LockedPage { frame, order, lock: PageLock::Anonymous(lock) })
             }
             Owner::File(file, page) => {
                 let slot = self.cache.file(file).ok()?.slot(page)?.try_lock()?;

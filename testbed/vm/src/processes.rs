@@ -33,12 +33,7 @@ impl<'m, M: Machine> Processes<'m, M> {
             list: Lock::new(BTreeMap::new()),
             next: AtomicU32::new(1),
             running: (0..engine.hw().cpu_count())
-                .map(|_| {
-                    Lock::new(CpuProcess {
-                        current: None,
-                        loaded: None,
-                    })
-                })
+                .map(|_| Lock::new(CpuProcess { current: None, loaded: None }))
                 .collect(),
             engine,
         }
@@ -116,8 +111,7 @@ impl<'m, M: Machine> Processes<'m, M> {
     pub(crate) fn take_offline(&self) {
         let loaded = self.running(|running| running.loaded.take());
         let loaded = loaded.as_deref().filter(|process| !process.retired());
-        self.engine
-            .cpu_offline(loaded.map(|process| process.space()));
+        self.engine.cpu_offline(loaded.map(|process| process.space()));
     }
 
     /// Removes a process that no CPU runs from the list, so that no CPU can enter it.
@@ -135,9 +129,7 @@ impl<'m, M: Machine> Processes<'m, M> {
     /// Drops this CPU's reference to a process that has ended, if it has one.
     pub(crate) fn forget(&self, process: &Arc<Process<M>>) {
         self.running(|running| {
-            running
-                .loaded
-                .take_if(|loaded| Arc::ptr_eq(loaded, process));
+            running.loaded.take_if(|loaded| Arc::ptr_eq(loaded, process));
         });
     }
 
@@ -149,8 +141,7 @@ impl<'m, M: Machine> Processes<'m, M> {
     /// Returns the name of the word at this address, if the engine keeps it for a process.
     pub(crate) fn word_name(&self, address: usize) -> Option<(ProcessId, &'static str)> {
         let list = self.list.try_lock()?;
-        list.values()
-            .find_map(|process| Some((process.id(), process.space().word_name(address)?)))
+        list.values().find_map(|process| Some((process.id(), process.space().word_name(address)?)))
     }
 
     /// Returns the process, even if some CPU holds the lock of the list.

@@ -82,18 +82,14 @@ pub trait User {
     /// # Errors
     /// The fault of the first load that failed. The loads before it were done.
     fn try_read_span(&self, address: u64, bytes: u64) -> Result<(), Fault> {
-        (address..address + bytes)
-            .step_by(64)
-            .try_for_each(|line| self.try_read(line).map(|_| ()))
+        (address..address + bytes).step_by(64).try_for_each(|line| self.try_read(line).map(|_| ()))
     }
     /// Stores to every cache line of a range in ascending order.
     ///
     /// # Errors
     /// The fault of the first store that failed. The stores before it were done.
     fn try_write_span(&self, address: u64, bytes: u64, value: u64) -> Result<(), Fault> {
-        (address..address + bytes)
-            .step_by(64)
-            .try_for_each(|line| self.try_write(line, value))
+        (address..address + bytes).step_by(64).try_for_each(|line| self.try_write(line, value))
     }
 
     /// Makes a system call.

@@ -43,15 +43,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         lazy: Arc<LazyUnmap<'m, M>>,
         demotion: bool,
     ) -> Self {
-        Reclaim {
-            frames,
-            tables,
-            cache,
-            swap,
-            pages,
-            lazy,
-            demotion,
-        }
+        Reclaim { frames, tables, cache, swap, pages, lazy, demotion }
     }
 
     fn machine(&self) -> &'m M {
@@ -119,11 +111,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
     /// Returns the number of pages that are evicted together. Without batches we unmap, flush and write one page before
     /// we examine the next.
     fn together(&self) -> usize {
-        if self.frames.engine().policy().batch {
-            CLUSTER
-        } else {
-            1
-        }
+        if self.frames.engine().policy().batch { CLUSTER } else { 1 }
     }
 
     /// Removes locked base pages from all tables and from memory.

@@ -25,10 +25,7 @@ pub(crate) struct Mapping<M: Machine> {
 
 impl<M: Machine> Clone for Mapping<M> {
     fn clone(&self) -> Self {
-        Mapping {
-            process: self.process.clone(),
-            page: self.page,
-        }
+        Mapping { process: self.process.clone(), page: self.page }
     }
 }
 
@@ -50,10 +47,7 @@ pub(crate) struct Rmap<M: Machine> {
 
 impl<M: Machine> Rmap<M> {
     pub(crate) fn new() -> Self {
-        Rmap {
-            first: None,
-            more: Vec::new(),
-        }
+        Rmap { first: None, more: Vec::new() }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mapping<M>> {
@@ -69,10 +63,7 @@ impl<M: Machine> Rmap<M> {
     }
 
     pub(crate) fn add(&mut self, process: &Arc<Process<M>>, page: Page) {
-        let mapping = Mapping {
-            process: process.clone(),
-            page,
-        };
+        let mapping = Mapping { process: process.clone(), page };
         if self.first.is_none() {
             self.first = Some(mapping);
         } else {

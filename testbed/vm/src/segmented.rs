@@ -18,9 +18,7 @@ pub(crate) struct SegmentedArray<T, const FIRST: usize> {
 
 impl<T, const FIRST: usize> SegmentedArray<T, FIRST> {
     pub(crate) const fn new() -> Self {
-        SegmentedArray {
-            segments: [const { OnceBox::new() }; SEGMENTS],
-        }
+        SegmentedArray { segments: [const { OnceBox::new() }; SEGMENTS] }
     }
 
     /// Returns the segment of an element, and its position there.
@@ -63,9 +61,7 @@ pub(crate) struct SparseArray<T> {
 
 impl<T> SparseArray<T> {
     pub(crate) const fn new() -> Self {
-        SparseArray {
-            parts: SegmentedArray::new(),
-        }
+        SparseArray { parts: SegmentedArray::new() }
     }
 
     /// Returns the element, if it exists.
@@ -110,9 +106,7 @@ mod tests {
         let array = SegmentedArray::<AtomicUsize, 4>::new();
         assert!(array.get(0).is_none());
         for index in 0..1000 {
-            let element = array
-                .get_or_make(index, || AtomicUsize::new(usize::MAX))
-                .unwrap();
+            let element = array.get_or_make(index, || AtomicUsize::new(usize::MAX)).unwrap();
             assert_eq!(element.swap(index, Ordering::Relaxed), usize::MAX);
         }
         for index in 0..1000 {

@@ -17,10 +17,7 @@ pub(crate) struct SharedNumber<W> {
 
 impl<W: Word> SharedNumber<W> {
     pub(crate) const fn new(value: u64) -> Self {
-        SharedNumber {
-            value: AtomicU64::new(value),
-            words: PhantomData,
-        }
+        SharedNumber { value: AtomicU64::new(value), words: PhantomData }
     }
 
     /// Executes a fence, as [`Word::fence`], for these numbers. Costs no virtual time either.

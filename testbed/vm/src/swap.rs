@@ -84,22 +84,12 @@ impl<'m, M: Machine> Swap<'m, M> {
             Some(index) => index,
             None => {
                 let made = |made: u32| (made < self.limit).then_some(made + 1);
-                self.made
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, made)
-                    .ok()?
+                self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, made).ok()?
             }
         };
-        let empty = || {
-            Lock::new(Slot {
-                entries: 0,
-                content: Content::Nothing,
-            })
-        };
+        let empty = || Lock::new(Slot { entries: 0, content: Content::Nothing });
         let slot = self.slots.get_or_make(index as usize, empty)?;
-        *slot.lock(machine) = Slot {
-            entries: 0,
-            content: Content::Frame(frame),
-        };
+        *slot.lock(machine) = Slot { entries: 0, content: Content::Frame(frame) };
         Some(index)
     }
 
@@ -138,9 +128,7 @@ impl<'m, M: Machine> Swap<'m, M> {
             let held = self.slot(slot).lock(machine);
             match &held.content {
                 Content::Compressed(data) => {
-                    machine.charge(Work::Decompress {
-                        bytes: data.len() as u64,
-                    });
+                    machine.charge(Work::Decompress { bytes: data.len() as u64 });
                     let length = lz4_flex::block::decompress_into(data, &mut page);
                     assert!(matches!(length, Ok(PAGE)), "swap slot {slot} is corrupt");
                 }
@@ -167,9 +155,7 @@ impl<'m, M: Machine> Swap<'m, M> {
             Content::Zeros
         } else {
             let data = lz4_flex::block::compress(&page);
-            machine.charge(Work::Compress {
-                bytes: data.len() as u64,
-            });
+            machine.charge(Work::Compress { bytes: data.len() as u64 });
             Content::Compressed(data.into_boxed_slice())
         };
         let mut held = self.slot(slot).lock(machine);
@@ -220,10 +206,7 @@ impl<'m, M: Machine> Swap<'m, M> {
         }
         let used = self.used();
         if used != named.len() as u64 {
-            return Err(format!(
-                "{used} swap slots are in use, but {} are named",
-                named.len()
-            ));
+            return Err(format!("{used} swap slots are in use, but {} are named", named.len()));
         }
         Ok(())
     }

@@ -28,39 +28,19 @@ pub struct Protection {
 
 impl Protection {
     /// No access at all.
-    pub const NONE: Protection = Protection {
-        read: false,
-        write: false,
-        execute: false,
-    };
+    pub const NONE: Protection = Protection { read: false, write: false, execute: false };
     /// Loads alone.
-    pub const READ: Protection = Protection {
-        read: true,
-        write: false,
-        execute: false,
-    };
+    pub const READ: Protection = Protection { read: true, write: false, execute: false };
     /// Loads and stores.
-    pub const READ_WRITE: Protection = Protection {
-        read: true,
-        write: true,
-        execute: false,
-    };
+    pub const READ_WRITE: Protection = Protection { read: true, write: true, execute: false };
     /// Loads and execution.
-    pub const READ_EXECUTE: Protection = Protection {
-        read: true,
-        write: false,
-        execute: true,
-    };
+    pub const READ_EXECUTE: Protection = Protection { read: true, write: false, execute: true };
 
     pub(crate) const fn to_word(self) -> u64 {
         self.read as u64 | (self.write as u64) << 1 | (self.execute as u64) << 2
     }
     pub(crate) const fn from_word(word: u64) -> Self {
-        Protection {
-            read: word & 1 != 0,
-            write: word & 2 != 0,
-            execute: word & 4 != 0,
-        }
+        Protection { read: word & 1 != 0, write: word & 2 != 0, execute: word & 4 != 0 }
     }
 }
 
@@ -315,9 +295,6 @@ impl Error {
     }
     /// Returns the error with this register value, or [`Error::BadCall`] for other values.
     pub fn from_word(word: u64) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|error| error.to_word() == word)
-            .unwrap_or(Error::BadCall)
+        Self::ALL.into_iter().find(|error| error.to_word() == word).unwrap_or(Error::BadCall)
     }
 }

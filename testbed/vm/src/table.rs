@@ -42,15 +42,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     ) -> Self {
         let machine = frames.machine();
         let lock = info.lock_table(machine, frames.places());
-        TableGuard {
-            frames,
-            process,
-            frame,
-            level,
-            info,
-            words: machine.table(frame),
-            _lock: lock,
-        }
+        TableGuard { frames, process, frame, level, info, words: machine.table(frame), _lock: lock }
     }
 
     /// Returns the level of the table.
@@ -67,11 +59,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     pub(crate) fn range(&self, page: Page) -> PageRange {
         let pages = self.level.pages();
         let stride = self.level.size().unwrap_or(PageSize::Huge);
-        PageRange {
-            start: Page(page.0 & !(pages - 1)),
-            pages,
-            stride,
-        }
+        PageRange { start: Page(page.0 & !(pages - 1)), pages, stride }
     }
 
     /// Returns the first page after those that the table spans.
@@ -175,12 +163,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         self.harvest(old);
         if let Some((frame, hold)) = self.mapping(range.start, old) {
             let process = self.process.clone();
-            let held = WaitingObject::Mapping {
-                frame,
-                process,
-                page: range.start,
-                hold,
-            };
+            let held = WaitingObject::Mapping { frame, process, page: range.start, hold };
             gather.unmapped(self.process, range, held);
         }
         old
@@ -231,14 +214,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     /// Returns whether other CPUs must flush after a change. The kernel reaches frames through its own mappings, so a
     /// page that user mode gains takes nothing from the kernel.
     fn must_flush(&self, old: EntryKind, new: EntryKind) -> bool {
-        let rules = TlbRules {
-            user_excludes_kernel: false,
-            ..self.frames.machine().tlb_rules()
-        };
-        matches!(
-            flush_needed(rules, &old.entry(), &new.entry()),
-            Need::Flush(_)
-        )
+        let rules = TlbRules { user_excludes_kernel: false, ..self.frames.machine().tlb_rules() };
+        matches!(flush_needed(rules, &old.entry(), &new.entry()), Need::Flush(_))
     }
 
     /// Changes a present page's entry, whose frame stays the same, and keeps bits that the hardware sets concurrently.
@@ -309,12 +286,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let (frame, process) = (entry.frame, self.process.clone());
         // The reference moved with the mapping.
         let hold = BlockReference::Life(self.frames.state(frame).life());
-        let held = WaitingObject::Mapping {
-            frame,
-            process,
-            page: from,
-            hold,
-        };
+        let held = WaitingObject::Mapping { frame, process, page: from, hold };
         gather.unmapped(self.process, self.range(from), held);
     }
 
@@ -322,9 +294,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     /// has flushed the old translation ([`TableGuard::break_before_make`]).
     pub(crate) fn link(&self, page: Page, table: Frame) {
         let level = Level(self.level.0 - 1);
-        self.frames
-            .info(table)
-            .set_table_id(TableId::new(self.process.id(), level, page));
+        self.frames.info(table).set_table_id(TableId::new(self.process.id(), level, page));
         self.replace(page, EntryKind::Table(table));
     }
 

@@ -31,9 +31,7 @@ pub(crate) struct TableName<W> {
 impl<W: Word> TableName<W> {
     /// Creates the name of a frame that is no table.
     pub(crate) fn new() -> Self {
-        TableName {
-            id: SharedNumber::new(TableId::NONE.0),
-        }
+        TableName { id: SharedNumber::new(TableId::NONE.0) }
     }
 
     pub(crate) fn get(&self) -> TableId {

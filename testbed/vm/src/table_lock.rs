@@ -35,14 +35,9 @@ pub(crate) struct Places<W>(Box<[CpuPlaces<W>]>);
 impl<W: Word> Places<W> {
     pub(crate) fn new(cpus: usize) -> Self {
         let word = || W::new(0);
-        let place = || Place {
-            waits: word(),
-            next: word(),
-        };
-        let cpu = || CpuPlaces {
-            places: core::array::from_fn(|_| place()),
-            used: AtomicU32::new(0),
-        };
+        let place = || Place { waits: word(), next: word() };
+        let cpu =
+            || CpuPlaces { places: core::array::from_fn(|_| place()), used: AtomicU32::new(0) };
         Places((0..cpus).map(|_| cpu()).collect())
     }
 
@@ -112,12 +107,7 @@ impl<W: Word> TableLock<W> {
                 hw.relax();
             }
         }
-        TableLockGuard {
-            lock: self,
-            hw,
-            places,
-            mine,
-        }
+        TableLockGuard { lock: self, hw, places, mine }
     }
 }
 

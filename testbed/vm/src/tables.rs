@@ -37,10 +37,7 @@ pub(crate) struct Tables<'m, M: Machine> {
 
 impl<'m, M: Machine> Tables<'m, M> {
     pub(crate) fn new(frames: Arc<Frames<'m, M>>, flush_together: usize) -> Self {
-        Tables {
-            frames,
-            flush_together,
-        }
+        Tables { frames, flush_together }
     }
 
     pub(crate) fn machine(&self) -> &'m M {
@@ -219,9 +216,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     /// Makes a root for the process `id`.
     pub(crate) fn new_root(&self, id: u32, memory: &impl FrameSource) -> Option<Frame> {
         let root = self.new_table(Level::ROOT, memory)?;
-        self.frames
-            .info(root)
-            .set_table_id(TableId::new(id, Level::ROOT, Page(0)));
+        self.frames.info(root).set_table_id(TableId::new(id, Level::ROOT, Page(0)));
         self.machine().prepare_root(root);
         Some(root)
     }

@@ -104,12 +104,8 @@ impl<'m, M: Machine> Vm<'m, M> {
             lazy,
             migrate_together,
         ));
-        let memory = Arc::new(Memory::new(
-            frames.clone(),
-            reclaim.clone(),
-            migration.clone(),
-            pressure,
-        ));
+        let memory =
+            Arc::new(Memory::new(frames.clone(), reclaim.clone(), migration.clone(), pressure));
         let large = Arc::new(LargePages::new(
             frames.clone(),
             tables.clone(),
@@ -141,12 +137,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                 migration.clone(),
             ),
             fork: Fork::new(frames.clone(), tables.clone(), swap.clone(), memory.clone()),
-            files: Files::new(
-                frames.clone(),
-                tables.clone(),
-                cache.clone(),
-                memory.clone(),
-            ),
+            files: Files::new(frames.clone(), tables.clone(), cache.clone(), memory.clone()),
             processes: Processes::new(engine.clone()),
             engine,
             frames,
@@ -231,10 +222,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.frames.zero_ahead(self.zero_ahead);
         self.machine().halt(until);
         if let Some(current) = self.processes.current() {
-            self.engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(Some(current.space()), current.space());
+            self.engine.this_cpu().mask_interrupts().switch(Some(current.space()), current.space());
         }
     }
 
@@ -294,8 +282,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             self.engine.this_cpu().catch_up();
         }
         let process = self.processes.current().ok_or(Fault::NotMapped)?;
-        self.faults
-            .fault(&process, Page::containing(address), access)
+        self.faults.fault(&process, Page::containing(address), access)
     }
 
     /// Executes a system call of the process that this CPU runs.
@@ -308,18 +295,13 @@ impl<'m, M: Machine> Vm<'m, M> {
         let process = current.as_ref().ok_or(Error::NoProcess);
         match call {
             Call::Nothing => Ok(0),
-            Call::Map {
-                address,
-                bytes,
-                protection,
-                backing,
-            } => self.mmap.map(process?, address, bytes, protection, backing),
+            Call::Map { address, bytes, protection, backing } => {
+                self.mmap.map(process?, address, bytes, protection, backing)
+            }
             Call::Unmap { address, bytes } => self.mmap.unmap(process?, address, bytes),
-            Call::Protect {
-                address,
-                bytes,
-                protection,
-            } => self.mmap.protect(process?, address, bytes, protection),
+            Call::Protect { address, bytes, protection } => {
+                self.mmap.protect(process?, address, bytes, protection)
+            }
             Call::Discard { address, bytes } => self.mmap.discard(process?, address, bytes),
             Call::PageOut { address, bytes } => self.madvise.page_out(process?, address, bytes),
             Call::Remap { address, bytes, to } => self.mmap.remap(process?, address, bytes, to),
@@ -329,21 +311,13 @@ impl<'m, M: Machine> Vm<'m, M> {
             Call::Enter { process } => self.enter(process).map(|()| 0),
             Call::Exit { process } => self.exit(process).map(|()| 0),
             Call::Create { bytes } => self.cache.create(bytes).map(u64::from),
-            Call::Write {
-                file,
-                offset,
-                value,
-            } => self.files.write(file, offset, value),
+            Call::Write { file, offset, value } => self.files.write(file, offset, value),
             Call::Read { file, offset } => self.files.read(file, offset),
             Call::Truncate { file, bytes } => self.files.truncate(file, bytes),
             Call::Sync { file } => self.files.sync(file),
-            Call::Migrate {
-                address,
-                bytes,
-                node,
-            } => self
-                .madvise
-                .migrate(process?, address, bytes, node as usize),
+            Call::Migrate { address, bytes, node } => {
+                self.madvise.migrate(process?, address, bytes, node as usize)
+            }
             Call::Demote { pages } => Ok(self.migration.demote(pages)),
             Call::Reclaim { pages } => {
                 let home = self.machine().home_node(self.machine().this_cpu());
@@ -401,10 +375,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// As for [`Vm::peek`].
     pub unsafe fn peek_file(&self, file: FileId, at: u64) -> Option<u64> {
         // SAFETY: passed on to the caller.
-        unsafe {
-            self.cache
-                .peek(file, at / PAGE_BYTES, (at % PAGE_BYTES) as usize)
-        }
+        unsafe { self.cache.peek(file, at / PAGE_BYTES, (at % PAGE_BYTES) as usize) }
     }
 
     /// Returns eight bytes of the device behind a file, or `None` beyond its end.
@@ -413,10 +384,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// As for [`Vm::peek`].
     pub unsafe fn peek_device(&self, file: FileId, at: u64) -> Option<u64> {
         // SAFETY: passed on to the caller.
-        unsafe {
-            self.cache
-                .peek_device(file, at / PAGE_BYTES, (at % PAGE_BYTES) as usize)
-        }
+        unsafe { self.cache.peek_device(file, at / PAGE_BYTES, (at % PAGE_BYTES) as usize) }
     }
 
     /// Returns the roots and ranges of shared mappings of the file from `page` on.

@@ -29,11 +29,7 @@ pub(crate) enum Source {
     /// Zeros, in pages of up to this size.
     Anonymous(PageSize),
     /// A file: its page at the area's start, and whether stores reach it.
-    File {
-        file: FileId,
-        first: u64,
-        shared: bool,
-    },
+    File { file: FileId, first: u64, shared: bool },
 }
 
 /// A range of pages with the same rights and source.
@@ -186,11 +182,7 @@ mod tests {
             start: Page(start),
             end: Page(end),
             protection: Protection::READ,
-            source: Source::File {
-                file: 0,
-                first,
-                shared: true,
-            },
+            source: Source::File { file: 0, first, shared: true },
         }
     }
 

@@ -14,18 +14,12 @@ pub(crate) struct File {
 
 impl File {
     const fn new(name: &'static str, text: &'static str) -> Self {
-        File {
-            name,
-            text,
-            read: OnceBox::new(),
-        }
+        File { name, text, read: OnceBox::new() }
     }
 
     /// Returns its content. A test reads every file, so none is missing.
     pub fn script(&self) -> Option<&Script> {
-        self.read
-            .get_or_init(|| Box::new(read(self.name, self.text).ok()))
-            .as_ref()
+        self.read.get_or_init(|| Box::new(read(self.name, self.text).ok())).as_ref()
     }
 }
 

@@ -57,16 +57,12 @@ pub(crate) struct Expression {
 impl Expression {
     /// Creates an expression that is a number.
     pub fn number(value: u64) -> Self {
-        Expression {
-            code: Box::new([Code::Number(value)]),
-        }
+        Expression { code: Box::new([Code::Number(value)]) }
     }
 
     /// Creates an expression that is a name.
     pub fn name(name: Name) -> Self {
-        Expression {
-            code: Box::new([Code::Name(name)]),
-        }
+        Expression { code: Box::new([Code::Name(name)]) }
     }
 
     /// Parses an expression. `lookup` returns the meaning of a name, or an error message.

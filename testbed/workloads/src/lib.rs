@@ -162,10 +162,7 @@ impl Workload {
 
     /// Returns every built-in workload with its default parameters.
     pub fn all() -> Vec<Workload> {
-        builtin::FILES
-            .iter()
-            .filter_map(|file| file.script().map(Workload::of))
-            .collect()
+        builtin::FILES.iter().filter_map(|file| file.script().map(Workload::of)).collect()
     }
 
     /// Returns the built-in workload with this name, with its default parameters.
@@ -222,19 +219,12 @@ impl Workload {
 
     /// Returns the value of the parameter with this name, if there is one.
     pub fn get(&self, name: &str) -> Option<u64> {
-        let index = self
-            .parameters()
-            .iter()
-            .position(|parameter| parameter.name == name)?;
+        let index = self.parameters().iter().position(|parameter| parameter.name == name)?;
         Some(self.values[index])
     }
 
     fn before(&self, cpus: u64, done: u64) -> SetupValues<'_> {
-        SetupValues {
-            values: &self.values,
-            cpus,
-            done,
-        }
+        SetupValues { values: &self.values, cpus, done }
     }
 
     /// Returns the workload's default number of CPUs.
@@ -281,10 +271,9 @@ impl Workload {
             Ok(memory) if memory.node.max(memory.slow.unwrap_or(0)) > MOST_MEMORY => {
                 Err("would need more than 16 TB of memory in a node".into())
             }
-            Ok(memory) if !(1..=MOST_NODES).contains(&memory.nodes) => Err(format!(
-                "would need {} memory nodes, not 1 to {MOST_NODES}",
-                memory.nodes
-            )),
+            Ok(memory) if !(1..=MOST_NODES).contains(&memory.nodes) => {
+                Err(format!("would need {} memory nodes, not 1 to {MOST_NODES}", memory.nodes))
+            }
             Ok(memory) if memory.node < 1 << 20 => {
                 Err("would have less than 1 MB of memory in a node".into())
             }
@@ -351,19 +340,9 @@ impl Workload {
                 if bytes > MOST_MEMORY {
                     return Err(Nothing::Overflow);
                 }
-                Memory {
-                    nodes: of(nodes)?,
-                    together,
-                    ..Memory::roomy(bytes, cpus as u64)
-                }
+                Memory { nodes: of(nodes)?, together, ..Memory::roomy(bytes, cpus as u64) }
             }
-            MemoryNeed::Exact {
-                node,
-                slow,
-                nodes,
-                ahead,
-                idle_reclaims,
-            } => {
+            MemoryNeed::Exact { node, slow, nodes, ahead, idle_reclaims } => {
                 let slow = Some(of(slow)?).filter(|&slow| slow > 0);
                 Memory {
                     node: of(node)?,
@@ -388,9 +367,7 @@ impl Workload {
         let before = self.before(cpus as u64, 0);
         let (bytes, nodes, slow) = match &self.script.memory {
             MemoryNeed::Touched { bytes, nodes } => (bytes, nodes, None),
-            MemoryNeed::Exact {
-                node, nodes, slow, ..
-            } => (node, nodes, Some(slow)),
+            MemoryNeed::Exact { node, nodes, slow, .. } => (node, nodes, Some(slow)),
         };
         let slow = slow.map_or(Ok(0), |slow| slow.evaluate(&before))?;
         Ok([bytes.evaluate(&before)?, nodes.evaluate(&before)?, slow])
@@ -430,11 +407,7 @@ impl Workload {
                 | Name::Offset => f64::NAN,
             })
         });
-        Measure {
-            metric: figure.metric,
-            more_is_better: figure.more_is_better,
-            value,
-        }
+        Measure { metric: figure.metric, more_is_better: figure.more_is_better, value }
     }
 
     /// Returns the name of one operation, the unit in which the workload counts its work.
@@ -465,9 +438,8 @@ impl Workload {
     /// # Errors
     /// If the workload has no such parameter, or the parameter refuses the value. Then nothing is changed.
     pub fn set(&mut self, pair: &str) -> Result<(), BadParameter> {
-        let (name, value) = pair
-            .split_once('=')
-            .ok_or_else(|| BadParameter::NotAPair(pair.to_string()))?;
+        let (name, value) =
+            pair.split_once('=').ok_or_else(|| BadParameter::NotAPair(pair.to_string()))?;
         let (name, value) = (name.trim(), value.trim());
         let table = self.parameters();
         let Some(index) = table.iter().position(|parameter| parameter.name == name) else {

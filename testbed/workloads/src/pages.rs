@@ -120,10 +120,7 @@ mod tests {
     #[test]
     fn a_page_escapes_its_title_and_keeps_its_style() {
         let page = page("a < b", &LOOK, &html! { p { "text" } }, &html! {}).into_string();
-        assert!(
-            page.starts_with("<!DOCTYPE html><html lang=\"en\">"),
-            "{page}"
-        );
+        assert!(page.starts_with("<!DOCTYPE html><html lang=\"en\">"), "{page}");
         assert!(page.contains("<title>a &lt; b</title>"), "{page}");
         assert!(page.contains(LOOK.style), "{page}");
         assert!(page.contains("<main><p>text</p></main></body>"), "{page}");

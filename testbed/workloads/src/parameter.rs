@@ -24,12 +24,7 @@ pub enum Unit {
 /// The spellings of byte counts, largest first.
 const BYTES: [(&str, u64); 3] = [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
 /// The spellings of times; `s` last, because the others end with it too.
-const TIMES: [(&str, u64); 4] = [
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
-    ("s", 1_000_000_000),
-];
+const TIMES: [(&str, u64); 4] = [("ms", 1_000_000), ("us", 1_000), ("ns", 1), ("s", 1_000_000_000)];
 
 /// Returns a whole number with the suffix of any unit, or none; `None` for everything else.
 pub(crate) fn scaled(text: &str) -> Option<u64> {
@@ -169,14 +164,11 @@ pub enum BadParameter {
 impl Parameter {
     /// Reads a value and checks its range.
     pub(crate) fn read(&self, text: &str) -> Result<u64, BadParameter> {
-        let value = self
-            .unit
-            .parse(text)
-            .ok_or_else(|| BadParameter::Unreadable {
-                name: self.name,
-                expected: self.unit.spelling(),
-                found: text.to_string(),
-            })?;
+        let value = self.unit.parse(text).ok_or_else(|| BadParameter::Unreadable {
+            name: self.name,
+            expected: self.unit.spelling(),
+            found: text.to_string(),
+        })?;
         if (self.least..=self.most).contains(&value) {
             return Ok(value);
         }

@@ -179,12 +179,9 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     return Err(match stop {
                         StopReason::Invalid(why) => Failure::Value { line, what, why },
                         StopReason::Refused(error) => Failure::Call { line, what, error },
-                        StopReason::Faulted(address, fault) => Failure::Access {
-                            line,
-                            what,
-                            address,
-                            fault,
-                        },
+                        StopReason::Faulted(address, fault) => {
+                            Failure::Access { line, what, address, fault }
+                        }
                         StopReason::Elsewhere => Failure::Elsewhere,
                     });
                 }
@@ -206,9 +203,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 if index >= u64::from(*count) {
                     return Err(crate::expression::EvalError::Index.into());
                 }
-                self.team
-                    .user
-                    .set_shared(usize::from(*base) + index as usize, value);
+                self.team.user.set_shared(usize::from(*base) + index as usize, value);
             }
         }
         Ok(())
@@ -228,27 +223,15 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     self.set(into, before)?;
                 }
             }
-            Op::Access {
-                address,
-                range: None,
-                value,
-            } => {
+            Op::Access { address, range: None, value } => {
                 let address = self.of(address)?;
                 self.access(address, value.as_ref())?;
             }
-            Op::Access {
-                address,
-                range: Some(range),
-                value,
-            } => {
+            Op::Access { address, range: Some(range), value } => {
                 let accesses = self.range(self.of(address)?, range, value.as_ref())?;
                 *idle += u32::from(accesses == 0);
             }
-            Op::Stream {
-                address,
-                bytes,
-                value,
-            } => {
+            Op::Stream { address, bytes, value } => {
                 let (address, bytes) = (self.of(address)?, self.of(bytes)?);
                 within(address, bytes)?;
                 let span = match value {
@@ -258,13 +241,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 span.map_err(|fault| StopReason::Faulted(address, fault))?;
                 *idle += u32::from(bytes == 0);
             }
-            Op::Map {
-                to,
-                bytes,
-                at,
-                protection,
-                behind,
-            } => {
+            Op::Map { to, bytes, at, protection, behind } => {
                 let call = Call::Map {
                     address: at.as_ref().map(|at| self.of(at)).transpose()?,
                     bytes: self.of(bytes)?,
@@ -272,34 +249,17 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     backing: self.backing(behind)?,
                 };
                 // Nothing is mapped above this, so nothing overflows.
-                if let Call::Map {
-                    address: Some(address),
-                    bytes,
-                    ..
-                } = call
-                {
+                if let Call::Map { address: Some(address), bytes, .. } = call {
                     within(address, bytes)?;
                 }
                 self.set(to, self.call(call)?)?;
             }
-            Op::Protect {
-                address,
-                bytes,
-                protection,
-            } => {
+            Op::Protect { address, bytes, protection } => {
                 let (address, bytes) = (self.of(address)?, self.of(bytes)?);
                 within(address, bytes)?;
-                self.call(Call::Protect {
-                    address,
-                    bytes,
-                    protection: *protection,
-                })?;
+                self.call(Call::Protect { address, bytes, protection: *protection })?;
             }
-            Op::Call {
-                make,
-                arguments,
-                into,
-            } => {
+            Op::Call { make, arguments, into } => {
                 let result = self.call(self.made(*make, arguments)?)?;
                 if let Some(into) = into {
                     self.set(into, result)?;
@@ -360,11 +320,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     return Ok(Some(*to));
                 }
             }
-            Op::Below {
-                variable,
-                limit,
-                to,
-            } => {
+            Op::Below { variable, limit, to } => {
                 *idle += 1;
                 let [now, end] =
                     [variable, limit].map(|index| self.locals[usize::from(*index)].get());
@@ -458,14 +414,12 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     other => return Err(StatementError::Page(other).into()),
                 },
             },
-            BackingExpr::Shared { file: id, offset } => Backing::Shared {
-                file: file(id)?,
-                offset: self.of(offset)?,
-            },
-            BackingExpr::Private { file: id, offset } => Backing::Private {
-                file: file(id)?,
-                offset: self.of(offset)?,
-            },
+            BackingExpr::Shared { file: id, offset } => {
+                Backing::Shared { file: file(id)?, offset: self.of(offset)? }
+            }
+            BackingExpr::Private { file: id, offset } => {
+                Backing::Private { file: file(id)?, offset: self.of(offset)? }
+            }
         })
     }
 
@@ -476,10 +430,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
     ) -> Result<Call, StopReason> {
         let mut values = [None; ARGUMENTS];
         for (value, argument) in values.iter_mut().zip(given) {
-            *value = argument
-                .as_ref()
-                .map(|argument| self.of(argument))
-                .transpose()?;
+            *value = argument.as_ref().map(|argument| self.of(argument)).transpose()?;
         }
         let now = &|| self.team.user.now();
         make(&Arguments { values, now })

@@ -51,9 +51,7 @@ impl Window {
     /// Returns `None` if the run failed or hasn't ended.
     pub fn of(words: &[u64; WORDS]) -> Option<Window> {
         let [begin, end] = [word::BEGIN, word::END].map(|index| words[index]);
-        (words[word::FAILED] == 0 && end > begin).then(|| Window {
-            nanoseconds: end - begin,
-            done: words[word::DONE],
-        })
+        (words[word::FAILED] == 0 && end > begin)
+            .then(|| Window { nanoseconds: end - begin, done: words[word::DONE] })
     }
 }

@@ -46,10 +46,7 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) enum MemoryNeed {
     /// Touches this many bytes, and needs room for tables and caches.
-    Touched {
-        bytes: Expression,
-        nodes: Expression,
-    },
+    Touched { bytes: Expression, nodes: Expression },
     /// Needs exactly this much.
     Exact {
         node: Expression,
@@ -117,11 +114,7 @@ pub(crate) struct Statement {
 pub(crate) enum Target {
     Local(u8),
     Shared(u8),
-    Element {
-        base: u8,
-        count: u8,
-        index: Expression,
-    },
+    Element { base: u8, count: u8, index: Expression },
 }
 
 /// The order of accesses to a range.
@@ -146,17 +139,9 @@ pub(crate) struct Range {
 /// The backing of a mapping.
 #[derive(Debug)]
 pub(crate) enum BackingExpr {
-    Anonymous {
-        page: Expression,
-    },
-    Shared {
-        file: Expression,
-        offset: Expression,
-    },
-    Private {
-        file: Expression,
-        offset: Expression,
-    },
+    Anonymous { page: Expression },
+    Shared { file: Expression, offset: Expression },
+    Private { file: Expression, offset: Expression },
 }
 
 /// The most arguments of a call.

@@ -107,10 +107,7 @@ fn run(workload: Workload, cpus: usize, refuse: fn(&Call) -> bool) -> Run {
             std::thread::spawn(move || workload.run(&Cpu { machine, cpu, cpus }, 1))
         })
         .collect();
-    let results = threads
-        .into_iter()
-        .map(|thread| thread.join().unwrap())
-        .collect();
+    let results = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let words = core::array::from_fn(|index| machine.words[index].load(SeqCst));
     let calls = machine.calls.lock().unwrap().clone();
     Run {
@@ -137,22 +134,10 @@ fn all_small() -> Vec<(Workload, usize)> {
         (small("dontneed", &["iterations=20"]), 3),
         (small("fileio", &["duration=5ms", "files=2", "size=64K"]), 3),
         (small("swap", &["rounds=2", "size=64K"]), 1),
-        (
-            small("migrate", &["rounds=2", "size=64K", "readers=yes"]),
-            2
-        ),
+        (small("migrate", &["rounds=2", "size=64K", "readers=yes"]), 2),
         (small("demand", &["size=8M"]), 2),
-        (
-            small("pingpong", &["switches=10", "pages=4", "processes=3"]),
-            1
-        ),
-        (
-            small(
-                "readers",
-                &["processes=2", "threads=2", "size=1M", "passes=1"]
-            ),
-            4
-        ),
+        (small("pingpong", &["switches=10", "pages=4", "processes=3"]), 1),
+        (small("readers", &["processes=2", "threads=2", "size=1M", "passes=1"]), 4),
         (small("crowd", &["iterations=5"]), 3),
         (small("crowd", &["iterations=5", "apart=yes"]), 3),
         (small("protect", &["iterations=5"]), 2),
@@ -175,15 +160,8 @@ fn every_workload_is_covered_here_and_ends_with_a_figure() {
         workload.check(cpus).unwrap();
         let run = run(workload, cpus, |_| false);
         let name = workload.name();
-        assert!(
-            run.results.iter().all(Result::is_ok),
-            "{name}: {:?}",
-            run.results
-        );
-        assert!(
-            run.measure.value.is_finite() && run.measure.value > 0.0,
-            "{name}"
-        );
+        assert!(run.results.iter().all(Result::is_ok), "{name}: {:?}", run.results);
+        assert!(run.measure.value.is_finite() && run.measure.value > 0.0, "{name}");
         assert!(run.accesses > 0 || name == "swap", "{name} touched nothing");
         assert_eq!(run.marks, 2, "{name}: one window");
         assert!(!run.calls.is_empty(), "{name}");
@@ -213,11 +191,7 @@ fn a_refused_call_ends_every_cpu_and_leaves_no_figure() {
         assert!(
             refused.results.iter().any(|result| matches!(
                 result,
-                Err(Failure::Call {
-                    error: Error::OutOfMemory,
-                    what: "map",
-                    line: 10..,
-                })
+                Err(Failure::Call { error: Error::OutOfMemory, what: "map", line: 10.. })
             )),
             "{name}: {:?}",
             refused.results
@@ -230,10 +204,7 @@ fn a_refused_call_ends_every_cpu_and_leaves_no_figure() {
 fn dontneed_drops_as_often_as_told() {
     let count = |pairs: &[&str]| {
         let run = run(small("dontneed", pairs), 1, |_| false);
-        run.calls
-            .iter()
-            .filter(|call| matches!(call, Call::Discard { .. }))
-            .count()
+        run.calls.iter().filter(|call| matches!(call, Call::Discard { .. })).count()
     };
     assert_eq!(count(&["iterations=30"]) - count(&["iterations=10"]), 20);
 }
@@ -241,11 +212,7 @@ fn dontneed_drops_as_often_as_told() {
 #[test]
 fn dontneed_spans_the_holes_and_does_not_touch_them() {
     for (stride, span) in [("stride=1", 32), ("stride=2", 63)] {
-        let run = run(
-            small("dontneed", &["iterations=1", "pages=32", stride]),
-            1,
-            |_| false,
-        );
+        let run = run(small("dontneed", &["iterations=1", "pages=32", stride]), 1, |_| false);
         let discarded = run.calls.iter().find_map(|call| match *call {
             Call::Discard { address, bytes } => Some((address, bytes >> 12)),
             _ => None,
@@ -255,33 +222,18 @@ fn dontneed_spans_the_holes_and_does_not_touch_them() {
         assert_eq!(run.highest_written, address + ((span - 1) << 12));
         // Once in the measured window and in each round of the warm-up.
         assert_eq!(run.accesses % 32, 0);
-        assert_eq!(
-            run.accesses / 32,
-            run.calls.len() as u64 - 1,
-            "each discard follows 32 stores"
-        );
+        assert_eq!(run.accesses / 32, run.calls.len() as u64 - 1, "each discard follows 32 stores");
     }
 }
 
 #[test]
 fn dontneed_unmaps_and_maps_again_where_it_was() {
-    let run = run(small("dontneed", &["iterations=5", "unmap=yes"]), 1, |_| {
-        false
-    });
+    let run = run(small("dontneed", &["iterations=5", "unmap=yes"]), 1, |_| false);
     let mut expected = None;
     let (first, rounds) = run.calls.split_first().unwrap();
     assert!(matches!(first, Call::Map { address: None, .. }));
     for pair in rounds.chunks(2) {
-        let [
-            Call::Unmap {
-                address,
-                bytes: 4096,
-            },
-            Call::Map {
-                address: Some(again),
-                ..
-            },
-        ] = pair
+        let [Call::Unmap { address, bytes: 4096 }, Call::Map { address: Some(again), .. }] = pair
         else {
             panic!("{pair:?}");
         };
@@ -305,11 +257,7 @@ fn pingpong_drops_on_one_cpu_what_others_keep_tagged() {
     assert_eq!(calls.len(), 2 * 2 + 6);
     let discard = |call: &Call| matches!(call, Call::Discard { bytes: 4096, .. });
     assert!(calls.iter().all(discard), "{calls:?}");
-    let clean = run(
-        small("pingpong", &[&pairs[..], &["clean=yes"]].concat()),
-        3,
-        |_| false,
-    );
+    let clean = run(small("pingpong", &[&pairs[..], &["clean=yes"]].concat()), 3, |_| false);
     let page_out = |call: &Call| matches!(call, Call::PageOut { bytes: 4096, .. });
     assert!(dropped(&clean).iter().all(page_out));
     assert_eq!(clean.highest_written, 0, "only read");
@@ -318,14 +266,10 @@ fn pingpong_drops_on_one_cpu_what_others_keep_tagged() {
 
 #[test]
 fn fileio_syncs_every_file_in_turn() {
-    let run = run(
-        small(
-            "fileio",
-            &["duration=5ms", "files=3", "size=64K", "sync_every=1"],
-        ),
-        1,
-        |_| false,
-    );
+    let run =
+        run(small("fileio", &["duration=5ms", "files=3", "size=64K", "sync_every=1"]), 1, |_| {
+            false
+        });
     let synced: Vec<_> = run
         .calls
         .iter()
@@ -343,10 +287,7 @@ fn fileio_stops_after_so_many_requests_with_the_syncs_that_they_ask_for() {
     let syncs = |limit: &str| {
         let parameters = ["duration=5ms", "files=2", "size=64K", "sync_every=5", limit];
         let run = run(small("fileio", &parameters), 1, |_| false);
-        let syncs = run
-            .calls
-            .iter()
-            .filter(|call| matches!(call, Call::Sync { .. }));
+        let syncs = run.calls.iter().filter(|call| matches!(call, Call::Sync { .. }));
         syncs.count()
     };
     // All files are synced after each five of the requests.
@@ -356,21 +297,14 @@ fn fileio_stops_after_so_many_requests_with_the_syncs_that_they_ask_for() {
 
 #[test]
 fn readers_map_one_file_in_each_process_read_only() {
-    let workload = small(
-        "readers",
-        &["processes=2", "threads=2", "size=1M", "passes=1"],
-    );
+    let workload = small("readers", &["processes=2", "threads=2", "size=1M", "passes=1"]);
     let cpus = 4;
     let run = run(workload, cpus, |_| false);
     let files: Vec<_> = run
         .calls
         .iter()
         .filter_map(|call| match call {
-            Call::Map {
-                protection,
-                backing: Backing::Shared { file, .. },
-                ..
-            } => {
+            Call::Map { protection, backing: Backing::Shared { file, .. }, .. } => {
                 assert!(!protection.write);
                 Some(*file)
             }
@@ -388,9 +322,7 @@ fn every_default_is_in_range_and_can_be_written_and_read() {
         for parameter in workload.parameters() {
             assert!((parameter.least..=parameter.most).contains(&parameter.default));
             let shown = parameter.unit.show(parameter.default);
-            workload
-                .set(&alloc::format!("{}={shown}", parameter.name))
-                .unwrap();
+            workload.set(&alloc::format!("{}={shown}", parameter.name)).unwrap();
             assert!(!parameter.meaning.is_empty());
         }
         assert_eq!(workload, before);

@@ -52,9 +52,8 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         "G" => 30,
         _ => return Err("expected at most one of K, M, G after the number".into()),
     };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "expected a number of bytes such as 64M or 1G".to_string())?;
+    let number: u64 =
+        digits.parse().map_err(|_| "expected a number of bytes such as 64M or 1G".to_string())?;
     match number.checked_mul(1 << shift) {
         Some(n) if n >= 64 << 10 => Ok(n),
         _ => Err("expected at least 64K: the strategies do not differ below".into()),
@@ -69,8 +68,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 pub fn run(args: &ClearArgs) -> Result<ExitCode> {
     let place = |option, path: &Option<PathBuf>| {
         let path = path.as_deref();
-        path.map(|path| Destination::open(option, Some(path), ""))
-            .transpose()
+        path.map(|path| Destination::open(option, Some(path), "")).transpose()
     };
     let (svg_place, page_place) = (place("--plot", &args.plot)?, place("--html", &args.html)?);
     let report = measure(&Options {

@@ -87,12 +87,7 @@ pub fn read_table(report: &Report) -> Table {
 
 /// Returns the speed of demand faults in the running kernel.
 pub fn fault_table(report: &Report) -> Table {
-    let mut table = Table::new([
-        number("page"),
-        words("method"),
-        number("GB/s"),
-        words("note"),
-    ]);
+    let mut table = Table::new([number("page"), words("method"), number("GB/s"), words("note")]);
     for fault in &report.demand_fault {
         let refused = fault.note.as_ref().filter(|_| fault.gbps.is_none());
         table.row([
@@ -142,9 +137,7 @@ pub fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
 fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
     let mut parts = Vec::new();
     let mut part = |heading: String, table: Option<Table>| parts.push((heading, table));
-    let [l1d, l2, last] = report
-        .caches
-        .map(|b| if b == 0 { "?".into() } else { bytes_label(b) });
+    let [l1d, l2, last] = report.caches.map(|b| if b == 0 { "?".into() } else { bytes_label(b) });
     part(
         format!(
             "{}; caches {l1d}, {l2}, {last}\nmemory mapped with huge pages: {:.0} %; GB/s = 10^9 bytes per second of CPU time\n",
@@ -153,26 +146,17 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
         ),
         None,
     );
-    let beside: [(&str, &[Row]); 2] = [
-        ("memset", &report.memset),
-        ("page-by-page", &report.page_by_page),
-    ];
+    let beside: [(&str, &[Row]); 2] =
+        [("memset", &report.memset), ("page-by-page", &report.page_by_page)];
     part(
         "Clearing, one core, GB/s (* = the engine's choice)".into(),
         Some(speed_table(&report.rows, &beside, &report.chosen)),
     );
-    part(
-        format!("peak write bandwidth {:.1} GB/s\n", report.peak_write_gbps),
-        None,
-    );
+    part(format!("peak write bandwidth {:.1} GB/s\n", report.peak_write_gbps), None);
     if let Some(all) = &report.all_cores {
         part(
             format!("Clearing, {} cores at once, GB/s in total", all.cores),
-            Some(speed_table(
-                &all.rows,
-                &[("memset", &all.memset)],
-                &all.chosen,
-            )),
+            Some(speed_table(&all.rows, &[("memset", &all.memset)], &all.chosen)),
         );
         part(
             format!(
@@ -183,10 +167,7 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
         );
     }
     part(
-        format!(
-            "The engine's choices, calibrated in {:.0} ms",
-            report.calibration_ms
-        ),
+        format!("The engine's choices, calibrated in {:.0} ms", report.calibration_ms),
         Some(choice_table(report)),
     );
     part(
@@ -194,10 +175,7 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
             .into(),
         Some(read_table(report)),
     );
-    part(
-        "Speed of demand faults in the running kernel".into(),
-        Some(fault_table(report)),
-    );
+    part("Speed of demand faults in the running kernel".into(), Some(fault_table(report)));
     part("Targets".into(), Some(verdict_table(report)));
     part(format!("measured in {:.0} s", report.seconds), None);
     parts
@@ -206,8 +184,7 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
 /// Returns a self-contained HTML page, with the plot above the tables.
 pub fn html(report: &Report) -> String {
     let parts = parts(report).into_iter();
-    let tables: Vec<_> = parts
-        .map(|(heading, table)| table.unwrap_or_default().for_page(heading))
-        .collect();
+    let tables: Vec<_> =
+        parts.map(|(heading, table)| table.unwrap_or_default().for_page(heading)).collect();
     plot::page(report, &tables)
 }

@@ -87,13 +87,9 @@ pub fn beside_table(predictions: &[Comparison]) -> Table {
 
 /// Compares the batched form with the single one. For example, "14 x" means a fourteenth of the time.
 fn against(benchmark: &Benchmark, row: &Row) -> String {
-    let single = row
-        .instead_of
-        .as_ref()
-        .and_then(|key| benchmark.rows.iter().find(|r| r.key == *key));
-    or_dash(single, |single| {
-        format!("{} x", digits(single.ns.median / row.ns.median))
-    })
+    let single =
+        row.instead_of.as_ref().and_then(|key| benchmark.rows.iter().find(|r| r.key == *key));
+    or_dash(single, |single| format!("{} x", digits(single.ns.median / row.ns.median)))
 }
 
 /// Prints the whole report to standard output.
@@ -106,16 +102,8 @@ pub fn report(report: &Report) {
         host.cpu_model.as_deref().unwrap_or("unnamed CPU"),
         host.cpus,
         host.page_bytes >> 10,
-        if host.guest == Some(true) {
-            ", in a virtual machine"
-        } else {
-            ""
-        },
-        if host.flags.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", host.flags.join(", "))
-        },
+        if host.guest == Some(true) { ", in a virtual machine" } else { "" },
+        if host.flags.is_empty() { String::new() } else { format!(" ({})", host.flags.join(", ")) },
     ));
     for benchmark in &report.benchmarks {
         paragraph(format_args!(
@@ -125,11 +113,7 @@ pub fn report(report: &Report) {
         let mut ops: Vec<_> = benchmark.rows.iter().map(|r| r.op).collect();
         ops.dedup();
         if !benchmark.rows.is_empty() {
-            paragraph(format_args!(
-                "for each {}, {:.1} s:",
-                ops.join(" / "),
-                benchmark.seconds
-            ));
+            paragraph(format_args!("for each {}, {:.1} s:", ops.join(" / "), benchmark.seconds));
             say!("{}", row_table(benchmark));
         }
         if let Some(failure) = &benchmark.failed {
@@ -155,9 +139,7 @@ pub fn report(report: &Report) {
     price(report);
     beside(report);
     if report.interrupted {
-        paragraph(format_args!(
-            "\ninterrupted: the results above were measured before the signal"
-        ));
+        paragraph(format_args!("\ninterrupted: the results above were measured before the signal"));
     }
     for line in &report.not_restored {
         paragraph(format_args!("\nNOT RESTORED: {line}"));
@@ -226,14 +208,12 @@ fn price(report: &Report) {
                 time(with),
                 time(found.alone_ns)
             );
-            let interrupts = found
-                .interrupts_per_op
-                .map_or_else(String::new, |interrupts| {
-                    format!(
-                        " / {interrupts:.2} interrupts; {} of {} samples were quiet",
-                        found.quiet_samples, found.all_samples
-                    )
-                });
+            let interrupts = found.interrupts_per_op.map_or_else(String::new, |interrupts| {
+                format!(
+                    " / {interrupts:.2} interrupts; {} of {} samples were quiet",
+                    found.quiet_samples, found.all_samples
+                )
+            });
             let doubt = if found.reliable { "" } else { "; NOT RELIABLE" };
             format!("{made_of}{interrupts}{doubt}")
         }

@@ -109,10 +109,7 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
             | bit(!entry.writable, TABLE_READ_ONLY)
             | bit(!entry.user, TABLE_NO_USER)
             | bit(!entry.executable, TABLE_USER_NO_EXECUTE)
-            | bit(
-                entry.special & KERNEL_NEVER_EXECUTES != 0,
-                TABLE_KERNEL_NO_EXECUTE,
-            )
+            | bit(entry.special & KERNEL_NEVER_EXECUTES != 0, TABLE_KERNEL_NO_EXECUTE)
             | bit(non_secure, TABLE_NON_SECURE);
     }
     let size = level.size().expect("a root maps no pages");
@@ -121,11 +118,8 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
     // The kernel must not execute pages that user mode may execute, nor the other way round, unless the entry demands
     // it.
     let other = entry.special & OTHER_EXECUTES != 0;
-    let (user_executes, kernel_executes) = if entry.user {
-        (entry.executable, other)
-    } else {
-        (other, entry.executable)
-    };
+    let (user_executes, kernel_executes) =
+        if entry.user { (entry.executable, other) } else { (other, entry.executable) };
     let memory = u64::from(entry.memory.0);
     raw | bit(level == Level::LEAF, TABLE_OR_PAGE)
         | (memory & 7) << ATTRIBUTES.trailing_zeros()
@@ -168,11 +162,7 @@ pub fn decode(raw: u64, level: Level) -> Entry {
             executable: raw & TABLE_USER_NO_EXECUTE == 0,
             accessed: raw & ACCESSED != 0,
             memory: MemoryType(non_secure(TABLE_NON_SECURE)),
-            special: if raw & TABLE_KERNEL_NO_EXECUTE != 0 {
-                KERNEL_NEVER_EXECUTES
-            } else {
-                0
-            },
+            special: if raw & TABLE_KERNEL_NO_EXECUTE != 0 { KERNEL_NEVER_EXECUTES } else { 0 },
             ..Entry::ABSENT
         };
     }
@@ -243,11 +233,7 @@ mod tests {
                         Entry {
                             global: false,
                             memory: MemoryType(memory & MEMORY_NON_SECURE),
-                            special: if special == 0 {
-                                0
-                            } else {
-                                KERNEL_NEVER_EXECUTES
-                            },
+                            special: if special == 0 { 0 } else { KERNEL_NEVER_EXECUTES },
                             ..entry
                         }
                     } else {
@@ -286,10 +272,7 @@ mod tests {
             ..Entry::ABSENT
         };
         assert_eq!(encode(entry, Level::LEAF), 0x0068_0000_0123_4f43);
-        let device = Entry {
-            memory: DEVICE,
-            ..entry
-        };
+        let device = Entry { memory: DEVICE, ..entry };
         assert_eq!(encode(device, Level::LEAF), 0x0068_0000_0123_4f47);
         let table = Entry::table(Frame(0x99));
         assert_eq!(encode(table, Level::LARGE), 0x99403);
@@ -320,26 +303,15 @@ mod tests {
 
     #[test]
     fn the_first_store_to_a_writable_page_makes_it_dirty() {
-        let entry = Entry {
-            present: true,
-            writable: true,
-            user: true,
-            frame: Frame(1),
-            ..Entry::ABSENT
-        };
+        let entry =
+            Entry { present: true, writable: true, user: true, frame: Frame(1), ..Entry::ABSENT };
         let clean = encode(entry, Level::LEAF);
         let read = mark_dirty(clean, false).unwrap();
         let after = decode(read, Level::LEAF);
         assert!(after.accessed && !after.dirty);
         let after = decode(mark_dirty(read, true).unwrap(), Level::LEAF);
         assert!(after.dirty && after.writable);
-        let protected = encode(
-            Entry {
-                writable: false,
-                ..entry
-            },
-            Level::LEAF,
-        );
+        let protected = encode(Entry { writable: false, ..entry }, Level::LEAF);
         assert_eq!(mark_dirty(protected, true), None);
         assert_eq!(mark_dirty(0, true), None);
         // Another kernel's entry may be writable without the modifier. Its first access is a fault all the same.

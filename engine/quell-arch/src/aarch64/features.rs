@@ -67,11 +67,7 @@ impl Features {
         }
         let range = field(registers.mmfr0, 0);
         Features {
-            asid_bits: if field(registers.mmfr0, 4) == 2 {
-                16
-            } else {
-                8
-            },
+            asid_bits: if field(registers.mmfr0, 4) == 2 { 16 } else { 8 },
             range: field(registers.isar0, 56) >= 2,
             level_hint: field(registers.mmfr2, 48) >= 1,
             hardware_access: field(registers.mmfr1, 0) >= 1,
@@ -163,11 +159,8 @@ mod tests {
     #[test]
     fn a_cortex_a72_has_wide_asids_and_no_ranges() {
         // Values of the Cortex-A72 technical reference manual.
-        let features = Features::decode(Registers {
-            mmfr0: 0x1124,
-            dczid: 4,
-            ..Registers::default()
-        });
+        let features =
+            Features::decode(Registers { mmfr0: 0x1124, dczid: 4, ..Registers::default() });
         assert_eq!(features.asid_bits, 16);
         assert_eq!(features.physical_range, 4);
         assert_eq!(features.zero_block, 64);
@@ -185,19 +178,9 @@ mod tests {
         });
         assert!(features.range && features.level_hint);
         assert!(features.hardware_access && features.hardware_dirty);
-        assert_eq!(
-            (
-                features.zero_block,
-                features.asid_bits,
-                features.physical_range
-            ),
-            (0, 8, 5)
-        );
+        assert_eq!((features.zero_block, features.asid_bits, features.physical_range), (0, 8, 5));
         // A field of 1 means outer-shareable invalidation alone, not invalidation by range.
-        let outer = Features::decode(Registers {
-            isar0: 1 << 56,
-            ..Registers::default()
-        });
+        let outer = Features::decode(Registers { isar0: 1 << 56, ..Registers::default() });
         assert!(!outer.range);
     }
 }

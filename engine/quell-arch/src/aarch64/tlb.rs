@@ -145,11 +145,7 @@ pub fn operations(
     scope: Scope,
     with: Operands,
 ) -> impl Iterator<Item = Operation> {
-    let hint = if with.level_hint && scope == Scope::Leaf {
-        level_hint(range.stride)
-    } else {
-        0
-    };
+    let hint = if with.level_hint && scope == Scope::Leaf { level_hint(range.stride) } else { 0 };
     let stride = range.stride.pages();
     let mut page = range.start.0;
     let mut left = range.strides().saturating_mul(stride);

@@ -29,12 +29,8 @@ pub(crate) struct State {
 }
 
 /// The state of the running probe.
-pub(crate) static mut STATE: State = State {
-    before: Registers::ZERO,
-    after: Registers::ZERO,
-    host_stack: 0,
-    host_flags: [0; 2],
-};
+pub(crate) static mut STATE: State =
+    State { before: Registers::ZERO, after: Registers::ZERO, host_stack: 0, host_flags: [0; 2] };
 
 impl State {
     pub(crate) const AFTER: usize = offset_of!(State, after);
@@ -151,11 +147,7 @@ impl Registers {
     pub(crate) const VECTORS: usize = offset_of!(Registers, vectors);
     pub(crate) const FLAGS: usize = offset_of!(Registers, flags);
 
-    const ZERO: Self = Registers {
-        general: [0; 32],
-        vectors: [[0; 2]; 32],
-        flags: [0; 3],
-    };
+    const ZERO: Self = Registers { general: [0; 32], vectors: [[0; 2]; 32], flags: [0; 3] };
 
     /// Fills all registers except `inputs` with pseudo-random bits, or with their complement.
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {

@@ -72,13 +72,8 @@ pub(crate) fn note(function: &'static str, text: &[&str], inputs: &[(&str, Vec<u
 /// If none is left, or nothing is being recorded.
 pub(crate) fn result(register: &str) -> u64 {
     NOTES.with_borrow_mut(|notes| {
-        let notes = notes
-            .as_mut()
-            .expect("a test that reads a register records");
-        assert!(
-            !notes.results.is_empty(),
-            "nothing was given for {register}"
-        );
+        let notes = notes.as_mut().expect("a test that reads a register records");
+        assert!(!notes.results.is_empty(), "nothing was given for {register}");
         notes.results.remove(0)
     })
 }
@@ -88,10 +83,7 @@ pub(crate) fn result(register: &str) -> u64 {
 /// # Panics
 /// If a result is left over.
 pub(crate) fn record(results: &[u64], body: impl FnOnce()) -> (Vec<String>, Vec<String>) {
-    NOTES.set(Some(Notes {
-        results: results.to_vec(),
-        ..Notes::default()
-    }));
+    NOTES.set(Some(Notes { results: results.to_vec(), ..Notes::default() }));
     body();
     let notes = NOTES.take().expect("set above");
     assert!(notes.results.is_empty(), "results that no block has read");

@@ -177,11 +177,7 @@ impl Registers {
     pub(crate) const FLOATING: usize = offset_of!(Registers, floating);
     pub(crate) const FCSR: usize = offset_of!(Registers, fcsr);
 
-    const ZERO: Self = Registers {
-        general: [0; 32],
-        floating: [0; 32],
-        fcsr: 0,
-    };
+    const ZERO: Self = Registers { general: [0; 32], floating: [0; 32], fcsr: 0 };
 
     /// Fills all registers except `inputs` with pseudo-random bits, or with their complement.
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {

@@ -34,11 +34,7 @@ static PROBES: Mutex<()> = Mutex::new(());
 /// Runs a block once. Returns the names of the registers that it changed.
 fn changes_of(block: &Block, complement: bool) -> BTreeSet<String> {
     let probe = block.probe.expect("privileged blocks are not run");
-    let fill = if complement {
-        !0x5a5a_a5a5_0123_4567
-    } else {
-        0x5a5a_a5a5_0123_4567u64
-    };
+    let fill = if complement { !0x5a5a_a5a5_0123_4567 } else { 0x5a5a_a5a5_0123_4567u64 };
     let mut memory = vec![fill; 3 * PAGE / 8];
     let page = memory.as_mut_ptr().cast::<u8>();
     // SAFETY: the offset lies within the three pages.
@@ -83,11 +79,9 @@ fn complaints(block: &Block) -> Vec<String> {
     let changed = all_changes(block);
     let mut declared: BTreeSet<String> = block.changes.iter().map(|name| canonical(name)).collect();
     let has = |option| block.options.contains(&option);
-    for (option, covers) in [
-        ("preserves_flags", "flags"),
-        ("nostack", "stack"),
-        ("nomem", "memory"),
-    ] {
+    for (option, covers) in
+        [("preserves_flags", "flags"), ("nostack", "stack"), ("nomem", "memory")]
+    {
         // Omitting the option allows the change without requiring it.
         if !has(option) && changed.contains(covers) {
             declared.insert(covers.into());
@@ -139,27 +133,13 @@ fn blocks_change_what_they_declare_and_nothing_else() {
 fn no_declaration_can_be_left_out() {
     for block in runnable() {
         for missing in block.changes {
-            let changes: Vec<_> = block
-                .changes
-                .iter()
-                .copied()
-                .filter(|c| c != missing)
-                .collect();
-            let wrong = Block {
-                changes: changes.leak(),
-                ..*block
-            };
-            let expected = format!(
-                "{} changes {} and does not say so",
-                block.name,
-                canonical(missing)
-            );
+            let changes: Vec<_> = block.changes.iter().copied().filter(|c| c != missing).collect();
+            let wrong = Block { changes: changes.leak(), ..*block };
+            let expected =
+                format!("{} changes {} and does not say so", block.name, canonical(missing));
             assert_eq!(complaints(&wrong), [expected]);
         }
-        let wrong = Block {
-            options: &["nomem", "nostack", "preserves_flags"],
-            ..*block
-        };
+        let wrong = Block { options: &["nomem", "nostack", "preserves_flags"], ..*block };
         let changed = all_changes(block);
         for effect in ["memory", "flags"] {
             assert_eq!(

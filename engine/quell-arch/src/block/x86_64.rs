@@ -226,16 +226,8 @@ impl Registers {
         let put16 = |area: &mut [u8; 512], at: usize, value: u16| {
             area[at..at + 2].copy_from_slice(&value.to_le_bytes());
         };
-        put16(
-            legacy,
-            Self::CONTROL,
-            if complement { 0x0c7f } else { 0x037f },
-        );
-        put16(
-            legacy,
-            Self::X87_STATUS,
-            if complement { 0x4500 } else { 0x3a00 },
-        );
+        put16(legacy, Self::CONTROL, if complement { 0x0c7f } else { 0x037f });
+        put16(legacy, Self::X87_STATUS, if complement { 0x4500 } else { 0x3a00 });
         legacy[Self::X87_TAGS] = if complement { 0x55 } else { 0xaa };
         let mxcsr: u32 = if complement { 0xff80 } else { 0x1fbf };
         legacy[Self::MXCSR..Self::MXCSR + 4].copy_from_slice(&mxcsr.to_le_bytes());
@@ -271,10 +263,7 @@ impl Registers {
             }
         };
         for (number, names) in GENERAL.iter().enumerate() {
-            note(
-                names[0].into(),
-                self.general[number] != after.general[number],
-            );
+            note(names[0].into(), self.general[number] != after.general[number]);
         }
         let (count, lanes) = match width {
             0 => (16, 2),
@@ -292,25 +281,16 @@ impl Registers {
         }
         if width == 2 {
             for number in 0..8 {
-                note(
-                    std::format!("k{number}"),
-                    self.masks[number] != after.masks[number],
-                );
+                note(std::format!("k{number}"), self.masks[number] != after.masks[number]);
             }
         }
         let part =
             |at: usize, bytes: usize| self.legacy[at..at + bytes] != after.legacy[at..at + bytes];
         note("mxcsr".into(), part(Self::MXCSR, 4));
         // We compare control, status and tags. The rest of the header is the address of the last x87 instruction.
-        note(
-            "x87".into(),
-            part(0, 5) || (0..8).any(|n| part(Self::X87_REGISTERS + 16 * n, 10)),
-        );
+        note("x87".into(), part(0, 5) || (0..8).any(|n| part(Self::X87_REGISTERS + 16 * n, 10)));
         note("flags".into(), (self.flags ^ after.flags) & STATUS != 0);
-        note(
-            "flags other than the status flags".into(),
-            (self.flags ^ after.flags) & !STATUS != 0,
-        );
+        note("flags other than the status flags".into(), (self.flags ^ after.flags) & !STATUS != 0);
         changed
     }
 }
@@ -320,11 +300,7 @@ pub(crate) const SCRATCH: [usize; 2] = [0, 0];
 
 /// Translates a declaration into the names of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
-    GENERAL
-        .iter()
-        .find(|names| names.contains(&declared))
-        .map_or(declared, |names| names[0])
-        .into()
+    GENERAL.iter().find(|names| names.contains(&declared)).map_or(declared, |names| names[0]).into()
 }
 
 /// Returns the width of this processor's vectors, for [`State::width`].

@@ -88,11 +88,8 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
         | bit(entry.writable, WRITABLE)
         | bit(entry.executable, EXECUTABLE);
     assert!(rights != 0, "a leaf without any right looks like a table");
-    let frame = if entry.contiguous {
-        entry.frame.0 & !NAPOT_BITS | NAPOT_64K
-    } else {
-        entry.frame.0
-    };
+    let frame =
+        if entry.contiguous { entry.frame.0 & !NAPOT_BITS | NAPOT_64K } else { entry.frame.0 };
     raw | rights
         | frame << FRAME_SHIFT
         | bit(entry.user, USER)
@@ -112,20 +109,13 @@ pub fn decode(raw: u64, _level: Level) -> Entry {
     }
     let frame = (raw & FRAME) >> FRAME_SHIFT;
     if raw & (READABLE | WRITABLE | EXECUTABLE) == 0 {
-        return Entry {
-            global: raw & GLOBAL != 0,
-            ..Entry::table(Frame(frame))
-        };
+        return Entry { global: raw & GLOBAL != 0, ..Entry::table(Frame(frame)) };
     }
     let contiguous = raw & NAPOT != 0;
     Entry {
         present: true,
         table: false,
-        frame: Frame(if contiguous {
-            frame & !NAPOT_BITS
-        } else {
-            frame
-        }),
+        frame: Frame(if contiguous { frame & !NAPOT_BITS } else { frame }),
         writable: raw & WRITABLE != 0,
         user: raw & USER != 0,
         executable: raw & EXECUTABLE != 0,
@@ -149,10 +139,7 @@ mod tests {
         for entry in all_entries() {
             for level in levels_of(&entry) {
                 let entry = if entry.table {
-                    Entry {
-                        global: entry.global,
-                        ..Entry::table(entry.frame)
-                    }
+                    Entry { global: entry.global, ..Entry::table(entry.frame) }
                 } else {
                     entry
                 };
@@ -185,11 +172,7 @@ mod tests {
             ..Entry::ABSENT
         };
         assert_eq!(encode(entry, Level::LEAF), 0x2008_00d7);
-        let row = Entry {
-            memory: DEVICE,
-            contiguous: true,
-            ..entry
-        };
+        let row = Entry { memory: DEVICE, contiguous: true, ..entry };
         assert_eq!(encode(row, Level::LEAF), 0xc000_0000_2008_20d7);
         assert_eq!(encode(Entry::table(Frame(0x99)), Level::ROOT), 0x26401);
     }
@@ -197,11 +180,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "looks like a table")]
     fn leaves_without_rights_are_refused() {
-        let none = Entry {
-            present: true,
-            special: UNREADABLE,
-            ..Entry::ABSENT
-        };
+        let none = Entry { present: true, special: UNREADABLE, ..Entry::ABSENT };
         encode(none, Level::LEAF);
     }
 

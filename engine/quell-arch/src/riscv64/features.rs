@@ -43,11 +43,7 @@ impl Features {
 
     /// Lists each feature's name and whether the processor has it.
     pub fn list(&self) -> [(&'static str, bool); 3] {
-        [
-            ("asid", self.asid_bits > 0),
-            ("svvptc", self.svvptc),
-            ("svadu", self.svadu),
-        ]
+        [("asid", self.asid_bits > 0), ("svvptc", self.svvptc), ("svadu", self.svadu)]
     }
 }
 
@@ -59,18 +55,9 @@ mod tests {
     fn extensions_are_read_from_the_device_tree() {
         // QEMU 7.2's description of its processor `rv64`.
         let emulated = Features::decode("rv64imafdch_zicsr_zifencei_zihintpause_sstc", 0xffff);
-        assert_eq!(
-            emulated,
-            Features {
-                asid_bits: 16,
-                ..Features::default()
-            }
-        );
+        assert_eq!(emulated, Features { asid_bits: 16, ..Features::default() });
         let later = Features::decode("rv64imafdc_svadu_svvptc", 0x1ff);
-        assert_eq!(
-            later.list(),
-            [("asid", true), ("svvptc", true), ("svadu", true)]
-        );
+        assert_eq!(later.list(), [("asid", true), ("svvptc", true), ("svadu", true)]);
         assert_eq!(later.asid_bits, 9);
     }
 

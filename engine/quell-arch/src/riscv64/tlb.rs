@@ -262,11 +262,7 @@ mod tests {
         assert_eq!(leaves, expected);
         let tables: Vec<_> = operations(pages, Scope::Tables).collect();
         assert_eq!(tables, [Operation::Tag]);
-        let large = PageRange {
-            start: Page(0x200),
-            pages: 0x400,
-            stride: PageSize::Large,
-        };
+        let large = PageRange { start: Page(0x200), pages: 0x400, stride: PageSize::Large };
         let leaves: Vec<_> = operations(large, Scope::Leaf).collect();
         assert_eq!(leaves, [0x20_0000, 0x40_0000].map(Operation::Page));
     }

@@ -79,13 +79,8 @@ impl Format {
     /// # Panics
     /// If the bit isn't an address bit.
     pub const fn with_encryption_bit(bit: u32) -> Format {
-        assert!(
-            bit >= 12 && bit < 52,
-            "the encryption bit is one of the address bits 12 to 51"
-        );
-        Format {
-            encrypted: 1 << bit,
-        }
+        assert!(bit >= 12 && bit < 52, "the encryption bit is one of the address bits 12 to 51");
+        Format { encrypted: 1 << bit }
     }
 
     /// Encodes a present entry of a table at `level`.
@@ -228,15 +223,8 @@ mod tests {
         assert_eq!(encode(entry, Level::LEAF), 0x8000_0000_0123_4067);
         let keyed = Entry { key: 5, ..entry };
         assert_eq!(encode(keyed, Level::LEAF), 0xa800_0000_0123_4067);
-        let device = Entry {
-            frame: Frame(0x200),
-            memory: MemoryType(5),
-            ..entry
-        };
-        assert_eq!(
-            encode(device, Level::of(PageSize::Large)),
-            0x8000_0000_0020_10ef
-        );
+        let device = Entry { frame: Frame(0x200), memory: MemoryType(5), ..entry };
+        assert_eq!(encode(device, Level::of(PageSize::Large)), 0x8000_0000_0020_10ef);
         assert_eq!(encode(Entry::table(Frame(0x99)), Level::ROOT), 0x99027);
         for level in [1, 3].map(Level) {
             assert_eq!(decode(0x99027, level), Entry::table(Frame(0x99)));

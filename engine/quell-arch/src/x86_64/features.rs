@@ -54,16 +54,8 @@ impl Features {
         let basic = cpuid(0, 0)[0];
         let extended = cpuid(0x8000_0000, 0)[0];
         let leaf = |number: u32| {
-            let last = if number >= 0x8000_0000 {
-                extended
-            } else {
-                basic
-            };
-            if number <= last {
-                cpuid(number, 0)
-            } else {
-                ZERO
-            }
+            let last = if number >= 0x8000_0000 { extended } else { basic };
+            if number <= last { cpuid(number, 0) } else { ZERO }
         };
         let bit = |register: u32, bit: u32| register >> bit & 1 != 0;
         let [_, _, ecx1, edx1] = leaf(1);

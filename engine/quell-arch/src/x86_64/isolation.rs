@@ -75,9 +75,7 @@ impl UserHalves {
 
     /// Creates the record of a CPU without used tags: every user half must be flushed.
     pub const fn new() -> Self {
-        UserHalves {
-            behind: AtomicU64::new(u64::MAX),
-        }
+        UserHalves { behind: AtomicU64::new(u64::MAX) }
     }
 
     /// Returns one bit for each tag, set if the user half must be flushed.
@@ -91,9 +89,7 @@ impl UserHalves {
     /// Restores a value saved by [`UserHalves::to_bits`].
     #[doc(hidden)]
     pub const fn from_bits(behind: u64) -> Self {
-        UserHalves {
-            behind: AtomicU64::new(behind),
-        }
+        UserHalves { behind: AtomicU64::new(behind) }
     }
 
     fn mark(&self, tags: u64) {
@@ -175,12 +171,7 @@ mod tests {
             if value & KEEP == 0 {
                 self.held.retain(|&(of, _), _| of != pcid);
             }
-            let read = |page| {
-                *self
-                    .held
-                    .entry((pcid, page))
-                    .or_insert(tables[page as usize])
-            };
+            let read = |page| *self.held.entry((pcid, page)).or_insert(tables[page as usize]);
             (0..PAGES).map(read).collect()
         }
     }

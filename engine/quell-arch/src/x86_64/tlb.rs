@@ -34,10 +34,7 @@ pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
         root.0 >> 40 == 0,
         "CR3 cannot hold the root: it lies beyond 52 bits of physical addresses"
     );
-    assert!(
-        tag.0 <= MAX_TAG,
-        "CR3 cannot hold the tag: PCIDs have twelve bits"
-    );
+    assert!(tag.0 <= MAX_TAG, "CR3 cannot hold the tag: PCIDs have twelve bits");
     root.address() | tag.0 as u64 | (keep as u64) << 63
 }
 
@@ -72,26 +69,14 @@ impl Broadcast {
     const LARGE_STRIDE: u32 = 1 << 31;
 
     /// Drops all of the host's entries under all PCIDs, except global ones.
-    pub const ALL: Self = Broadcast {
-        rax: Self::ASID,
-        ecx: 0,
-        edx: 0,
-    };
+    pub const ALL: Self = Broadcast { rax: Self::ASID, ecx: 0, edx: 0 };
     /// Drops all of the host's entries, including global ones.
-    pub const ALL_AND_GLOBAL: Self = Broadcast {
-        rax: Self::ASID | Self::GLOBAL,
-        ecx: 0,
-        edx: 0,
-    };
+    pub const ALL_AND_GLOBAL: Self = Broadcast { rax: Self::ASID | Self::GLOBAL, ecx: 0, edx: 0 };
 
     /// Makes the request that drops all entries under one PCID, except global ones.
     #[inline]
     pub const fn tag(tag: Tag) -> Self {
-        Broadcast {
-            rax: Self::PCID | Self::ASID,
-            ecx: 0,
-            edx: (tag.0 as u32) << 16,
-        }
+        Broadcast { rax: Self::PCID | Self::ASID, ecx: 0, edx: (tag.0 as u32) << 16 }
     }
 
     /// Returns the requests that together cover `range` under `tag`.
@@ -128,11 +113,7 @@ impl Broadcast {
             PageSize::Base => (1, 0),
             PageSize::Large | PageSize::Huge => (PageSize::Large.pages(), Self::LARGE_STRIDE),
         };
-        let leaf_only = if scope == Scope::Leaf {
-            Self::LEAF_ONLY
-        } else {
-            0
-        };
+        let leaf_only = if scope == Scope::Leaf { Self::LEAF_ONLY } else { 0 };
         let total = range.pages.div_ceil(stride);
         let step = u64::from(max_pages.clamp(1, 1 << 16));
         (0..total.div_ceil(step)).map(move |chunk| {
@@ -319,14 +300,7 @@ mod tests {
     fn one_page_has_no_additional_pages() {
         let range = PageRange::base(Page(0x10), 1);
         let all: Vec<_> = Broadcast::range(Tag(3), range, Scope::Leaf, 8).collect();
-        assert_eq!(
-            all,
-            [Broadcast {
-                rax: 0x10017,
-                ecx: 0,
-                edx: 0x3_0000
-            }]
-        );
+        assert_eq!(all, [Broadcast { rax: 0x10017, ecx: 0, edx: 0x3_0000 }]);
         let tables: Vec<_> = Broadcast::range(Tag(3), range, Scope::Tables, 8).collect();
         assert_eq!(tables[0].rax, 0x10007);
     }
@@ -350,11 +324,7 @@ mod tests {
 
     #[test]
     fn large_strides_count_large_pages() {
-        let range = PageRange {
-            start: Page(512),
-            pages: 512 * 3,
-            stride: PageSize::Large,
-        };
+        let range = PageRange { start: Page(512), pages: 512 * 3, stride: PageSize::Large };
         let all: Vec<_> = Broadcast::range(Tag(1), range, Scope::Leaf, 2).collect();
         assert_eq!(all.len(), 2);
         assert_eq!(all[0].ecx, 1 << 31 | 1);
@@ -362,10 +332,7 @@ mod tests {
         assert_eq!(all[1].rax >> 12, 512 * 3);
         let huge = PageRange::one(Page(0), PageSize::Huge);
         assert_eq!(
-            Broadcast::range(Tag(1), huge, Scope::Leaf, 512)
-                .next()
-                .unwrap()
-                .ecx,
+            Broadcast::range(Tag(1), huge, Scope::Leaf, 512).next().unwrap().ecx,
             1 << 31 | 511
         );
     }

@@ -26,11 +26,7 @@ fn zva_bytes() -> usize {
 /// Implements [`super::available`].
 pub fn available() -> StrategySet {
     let set = StrategySet::STORES.with(Strategy::NonTemporal128);
-    if zva_bytes() > 0 {
-        set.with(Strategy::DcZva)
-    } else {
-        set
-    }
+    if zva_bytes() > 0 { set.with(Strategy::DcZva) } else { set }
 }
 
 /// Returns no sizes: reading them needs privilege.

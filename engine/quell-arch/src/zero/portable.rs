@@ -74,10 +74,7 @@ fn split(start: *mut u8, bytes: usize, block: usize) -> (usize, usize, usize) {
 ///
 /// As for [`super::zero`]; `body` zeroes exactly the bytes that it gets.
 #[inline]
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code)
-)]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 pub(super) unsafe fn in_blocks(
     start: *mut u8,
     bytes: usize,

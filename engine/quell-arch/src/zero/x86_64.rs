@@ -290,10 +290,7 @@ mod tests {
         assert_eq!(vectors(full, || 0b11), (false, false));
         assert_eq!(vectors(cpu(osxsave | avx, 0), || 0xff), (true, false));
         assert_eq!(vectors(cpu(osxsave, avx512f), || 0xff), (false, false));
-        assert_eq!(
-            vectors(cpu(avx, avx512f), || panic!("xgetbv without OSXSAVE")),
-            (false, false)
-        );
+        assert_eq!(vectors(cpu(avx, avx512f), || panic!("xgetbv without OSXSAVE")), (false, false));
     }
 
     #[test]
@@ -320,11 +317,7 @@ mod tests {
             0x8000_001d => list(subleaf),
             _ => [0; 4],
         };
-        let want = Caches {
-            l1d: 48 << 10,
-            l2: 2 << 20,
-            last: 32 << 20,
-        };
+        let want = Caches { l1d: 48 << 10, l2: 2 << 20, last: 32 << 20 };
         assert_eq!(decode_caches(intel), want);
         assert_eq!(decode_caches(amd), want);
         assert_eq!(decode_caches(|_, _| [0; 4]), Caches::default());
@@ -351,22 +344,8 @@ mod tests {
     }
     #[repr(align(4096))]
     struct Page([u64; 512]);
-    sum_around!(
-        sum_of_four,
-        "avx",
-        nt256,
-        _mm256_set1_pd,
-        _mm256_add_pd,
-        __m256d
-    );
-    sum_around!(
-        sum_of_eight,
-        "avx512f",
-        nt512,
-        _mm512_set1_pd,
-        _mm512_add_pd,
-        __m512d
-    );
+    sum_around!(sum_of_four, "avx", nt256, _mm256_set1_pd, _mm256_add_pd, __m256d);
+    sum_around!(sum_of_eight, "avx512f", nt512, _mm512_set1_pd, _mm512_add_pd, __m512d);
 
     #[test]
     fn values_of_newer_callers_survive() {

@@ -61,11 +61,7 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
     }
     let was_table = is_table(old, level);
     let flush = Flush {
-        scope: if was_table {
-            Scope::Tables
-        } else {
-            Scope::Leaf
-        },
+        scope: if was_table { Scope::Tables } else { Scope::Leaf },
         every_tag: !was_table && !is(old, NOT_GLOBAL),
         ..LEAF
     };
@@ -150,13 +146,8 @@ fn may_exceed(old: u64, new: u64, level: Level) -> bool {
         || !user_executes(old) && user_executes(new)
 }
 
-const AARCH64: Architecture = Architecture {
-    decode,
-    rules: RULES,
-    demand,
-    may_exceed,
-    is_defined: |_, _| true,
-};
+const AARCH64: Architecture =
+    Architecture { decode, rules: RULES, demand, may_exceed, is_defined: |_, _| true };
 
 fn parts(bits: &[u32]) -> Vec<u64> {
     bits.iter().map(|bit| 1 << bit).collect()

@@ -64,19 +64,13 @@ impl Architecture {
     fn check_all_pairs(&self, base: u64, parts: &[u64], level: Level) {
         let words: Vec<(u64, Entry)> = (0..1u32 << parts.len())
             .map(|choice| {
-                let chosen = parts
-                    .iter()
-                    .enumerate()
-                    .filter(|(i, _)| choice >> i & 1 != 0);
+                let chosen = parts.iter().enumerate().filter(|(i, _)| choice >> i & 1 != 0);
                 chosen.fold(base, |word, (_, part)| word ^ part)
             })
             .filter(|word| (self.is_defined)(*word, level))
             .map(|word| (word, (self.decode)(word, level)))
             .collect();
-        assert!(
-            words.len() > 1 << (parts.len() - 2),
-            "too few words are defined"
-        );
+        assert!(words.len() > 1 << (parts.len() - 2), "too few words are defined");
         for (old, old_entry) in &words {
             for (new, new_entry) in &words {
                 self.check((*old, old_entry), (*new, new_entry), level);
@@ -104,11 +98,7 @@ impl Architecture {
 }
 
 /// The flush of a leaf under one tag that may follow the change.
-const LEAF: Flush = Flush {
-    scope: Scope::Leaf,
-    every_tag: false,
-    break_first: false,
-};
+const LEAF: Flush = Flush { scope: Scope::Leaf, every_tag: false, break_first: false };
 
 /// Returns whether a bit changed from set to clear.
 fn lost(old: u64, new: u64, bit: u32) -> bool {
@@ -127,30 +117,16 @@ fn differs(old: u64, new: u64, bits: std::ops::RangeInclusive<u32>) -> bool {
 
 #[test]
 fn the_comparison_tells_less_from_more() {
-    let tables = Flush {
-        scope: Scope::Tables,
-        ..LEAF
-    };
-    let breaks = Flush {
-        break_first: true,
-        ..tables
-    };
-    let order = [
-        Need::Nothing,
-        Need::Local(Scope::Leaf),
-        Need::Flush(LEAF),
-        Need::Flush(tables),
-    ];
+    let tables = Flush { scope: Scope::Tables, ..LEAF };
+    let breaks = Flush { break_first: true, ..tables };
+    let order = [Need::Nothing, Need::Local(Scope::Leaf), Need::Flush(LEAF), Need::Flush(tables)];
     for (i, less) in order.iter().enumerate() {
         for (j, more) in order.iter().enumerate() {
             assert_eq!(satisfies(*more, *less), i <= j, "{less:?}, {more:?}");
         }
     }
     assert!(!satisfies(Need::Flush(tables), Need::Flush(breaks)));
-    assert!(!satisfies(
-        Need::Local(Scope::Leaf),
-        Need::Local(Scope::Tables)
-    ));
+    assert!(!satisfies(Need::Local(Scope::Leaf), Need::Local(Scope::Tables)));
 }
 
 #[test]

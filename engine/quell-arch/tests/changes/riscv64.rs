@@ -29,11 +29,7 @@ fn is_table(word: u64) -> bool {
 }
 
 fn scope_of(word: u64) -> Scope {
-    if is_table(word) {
-        Scope::Tables
-    } else {
-        Scope::Leaf
-    }
+    if is_table(word) { Scope::Tables } else { Scope::Leaf }
 }
 
 /// Returns whether a word is defined. Reserved words fault, now or in a later version; in tables most bits are
@@ -88,10 +84,7 @@ fn demand_with(old: u64, new: u64, caches_absent: bool) -> Need {
         return flush;
     }
     // New permissions, or a bit whose absence caused a fault, may wait for the fault.
-    match [READ, WRITE, EXECUTE, ACCESSED, DIRTY]
-        .iter()
-        .any(|bit| gained(old, new, *bit))
-    {
+    match [READ, WRITE, EXECUTE, ACCESSED, DIRTY].iter().any(|bit| gained(old, new, *bit)) {
         true => Need::Local(scope_of(old)),
         false => Need::Nothing,
     }
@@ -113,9 +106,7 @@ const WITH_SVVPTC: Architecture = Architecture {
 };
 
 fn parts(more: &[u64]) -> Vec<u64> {
-    let bits = [
-        VALID, READ, WRITE, EXECUTE, USER, GLOBAL, ACCESSED, DIRTY, PBMT,
-    ];
+    let bits = [VALID, READ, WRITE, EXECUTE, USER, GLOBAL, ACCESSED, DIRTY, PBMT];
     let mut parts: Vec<u64> = bits.iter().map(|bit| 1 << bit).collect();
     parts.extend(more);
     parts
@@ -144,10 +135,7 @@ fn every_bit() {
     let words = [0, 0x2008_00d7, 0x8000_0000_2008_20d7];
     for architecture in [&RISCV64, &WITH_SVVPTC] {
         architecture.check_all_bits(&words, Level::LEAF);
-        architecture.check_all_bits(
-            &[0x2008_00cf, 0x2_6401, 0x2_6401 | 1 << GLOBAL],
-            Level::LARGE,
-        );
+        architecture.check_all_bits(&[0x2008_00cf, 0x2_6401, 0x2_6401 | 1 << GLOBAL], Level::LARGE);
         architecture.check_all_bits(&[0x2_6401], Level::ROOT);
     }
 }

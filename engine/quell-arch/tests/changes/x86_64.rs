@@ -26,10 +26,7 @@ fn maps_a_page(word: u64, level: Level) -> bool {
 /// Returns the flush for which a receipt isn't enough. When the new entry is written, no CPU may hold the old entry
 /// (APM and SDM on changes of the page size), or cache lines of the frame under the old memory type or encryption.
 fn to_the_end(flush: Flush) -> Flush {
-    Flush {
-        scope: Scope::Tables,
-        ..flush
-    }
+    Flush { scope: Scope::Tables, ..flush }
 }
 
 fn demand(old: u64, new: u64, level: Level) -> Need {
@@ -50,10 +47,7 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
     }
     // A write must not change the size of a translation and anything else of it at once.
     if was_page != maps_a_page(new, level) {
-        return Need::Flush(Flush {
-            break_first: true,
-            ..to_the_end(flush)
-        });
+        return Need::Flush(Flush { break_first: true, ..to_the_end(flush) });
     }
     // Walker caches keep these parts of a table's entry, and TLBs those of a page's: the address, R/W, U/S, XD and the
     // memory type. A change of U/S matters in both directions: the kernel loses a page that user mode gains (SMEP,
@@ -66,10 +60,7 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
         let address = differs(old, new, 12..=51);
         return match address || rights {
             // The other table may contain larger or smaller pages.
-            true => Need::Flush(Flush {
-                break_first: address,
-                ..flush
-            }),
+            true => Need::Flush(Flush { break_first: address, ..flush }),
             false => Need::Nothing,
         };
     }
@@ -90,11 +81,7 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
         || lost(old, new, GLOBAL)
         // The protection key.
         || differs(old, new, 59..=62);
-    if page {
-        Need::Flush(flush)
-    } else {
-        Need::Nothing
-    }
+    if page { Need::Flush(flush) } else { Need::Nothing }
 }
 
 const X86_64: Architecture = Architecture {
@@ -106,9 +93,8 @@ const X86_64: Architecture = Architecture {
 };
 
 /// The bits that matter in every entry. Each test adds a frame bit and perhaps others.
-const BITS: [u32; 12] = [
-    PRESENT, WRITE, USER, PWT, ACCESSED, DIRTY, PS_OR_PAT, GLOBAL, ENCRYPTED, NO_EXECUTE, 59, 9,
-];
+const BITS: [u32; 12] =
+    [PRESENT, WRITE, USER, PWT, ACCESSED, DIRTY, PS_OR_PAT, GLOBAL, ENCRYPTED, NO_EXECUTE, 59, 9];
 
 fn parts(more: &[u32]) -> Vec<u64> {
     BITS.iter().chain(more).map(|bit| 1 << bit).collect()
@@ -123,25 +109,15 @@ fn pages() {
 fn large_pages_and_tables() {
     X86_64.check_all_pairs(0, &parts(&[21]), Level::LARGE);
     // The memory type of a large page has other bits.
-    let memory: Vec<u64> = [
-        PRESENT, WRITE, PWT, PCD, PS_OR_PAT, LARGE_PAT, 13, 29, 30, 31,
-    ]
-    .map(|bit| 1 << bit)
-    .into();
+    let memory: Vec<u64> =
+        [PRESENT, WRITE, PWT, PCD, PS_OR_PAT, LARGE_PAT, 13, 29, 30, 31].map(|bit| 1 << bit).into();
     X86_64.check_all_pairs(0, &memory, Level::LARGE);
     X86_64.check_all_pairs(0, &memory, Level::HUGE);
 }
 
 #[test]
 fn every_bit() {
-    let words = [
-        0,
-        0x1063,
-        0x8000_0000_1234_5067,
-        0x1e7,
-        0x7800_0000_4020_11e7,
-        !0,
-    ];
+    let words = [0, 0x1063, 0x8000_0000_1234_5067, 0x1e7, 0x7800_0000_4020_11e7, !0];
     for level in 0..4 {
         X86_64.check_all_bits(&words, Level(level));
     }

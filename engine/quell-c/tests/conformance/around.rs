@@ -147,31 +147,15 @@ impl UnmappingBatch {
         engine: &Engine<'static, Kernel>,
         space: &AddressSpace<Kernel>,
     ) -> Self {
-        let (batch, frames) = (
-            CMemory::<quell_batch>::new(),
-            CMemory::<[*mut c_void; 2]>::new(),
-        );
+        let (batch, frames) = (CMemory::<quell_batch>::new(), CMemory::<[*mut c_void; 2]>::new());
         kernel.set(space.root(), PAGE, None);
         let frame = std::ptr::without_provenance_mut(9);
         let at = AddressSpace::at(Some(space));
         // SAFETY: the memory for the batch and its frames outlives both, and so does the space.
         unsafe {
-            done(quell_batch_begin(
-                engine.at(),
-                batch.at(),
-                0,
-                frames.at().cast(),
-                2,
-            ));
+            done(quell_batch_begin(engine.at(), batch.at(), 0, frames.at().cast(), 2));
             assert!(quell_batch_is_empty(batch.at()));
-            done(quell_batch_report_unmapped(
-                batch.at(),
-                at,
-                PAGE.0,
-                1,
-                0,
-                frame,
-            ));
+            done(quell_batch_report_unmapped(batch.at(), at, PAGE.0, 1, 0, frame));
             assert!(!quell_batch_is_empty(batch.at()));
         }
         UnmappingBatch(batch, frames)
@@ -206,65 +190,57 @@ impl UnmappingBatch {
 #[test]
 fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     let _turn = turn();
-    under_a_cpu(
-        PCID,
-        quell_hooks::default(),
-        |kernel, engine, space, step| {
-            let batch = UnmappingBatch::new(kernel, engine, space);
-            batch.start(Some(answered));
-            // SAFETY: a batch in flight, which is refused until the callback was called.
-            let early = unsafe { quell_batch_finish(batch.0.at(), std::ptr::null_mut()) };
-            assert_eq!(early, quell_status::InFlight);
-            // Polling doesn't wait: CPU 1 hasn't answered, and can't.
-            assert!((0..3).all(|_| !batch.is_over()));
-            assert_eq!(called(ANSWERED), 0);
-            let (of, at) = (AddressSpace::at(Some(space)), batch.0.at());
-            let mut stamp = std::mem::MaybeUninit::<quell_stamp>::zeroed();
-            // SAFETY: as for any batch; each call is refused.
-            unsafe {
-                let null = std::ptr::null_mut();
-                assert_eq!(quell_batch_start(at, None, null), quell_status::InFlight);
-                assert_eq!(quell_batch_changed_all(at, of, 0), quell_status::InFlight);
-                let deferred = quell_batch_finish_deferred(at, null.cast(), stamp.as_mut_ptr());
-                assert_eq!(deferred, quell_status::InFlight);
-                assert!(quell_batch_is_full(at) && !quell_batch_is_empty(at));
-                assert!(quell_c::space::quell_space_is_in_batch(of));
-            }
-            step.store(ANSWERS, SeqCst);
-            while called(ANSWERED) == 0 {
-                kernel.relax();
-            }
-            while !batch.is_over() {
-                kernel.relax();
-            }
-            batch.finish();
-            // The second flush ends in `finish`, which waits.
-            let again = UnmappingBatch::new(kernel, engine, space);
-            again.start(None);
-            again.finish();
-        },
-    );
+    under_a_cpu(PCID, quell_hooks::default(), |kernel, engine, space, step| {
+        let batch = UnmappingBatch::new(kernel, engine, space);
+        batch.start(Some(answered));
+        // SAFETY: a batch in flight, which is refused until the callback was called.
+        let early = unsafe { quell_batch_finish(batch.0.at(), std::ptr::null_mut()) };
+        assert_eq!(early, quell_status::InFlight);
+        // Polling doesn't wait: CPU 1 hasn't answered, and can't.
+        assert!((0..3).all(|_| !batch.is_over()));
+        assert_eq!(called(ANSWERED), 0);
+        let (of, at) = (AddressSpace::at(Some(space)), batch.0.at());
+        let mut stamp = std::mem::MaybeUninit::<quell_stamp>::zeroed();
+        // SAFETY: as for any batch; each call is refused.
+        unsafe {
+            let null = std::ptr::null_mut();
+            assert_eq!(quell_batch_start(at, None, null), quell_status::InFlight);
+            assert_eq!(quell_batch_changed_all(at, of, 0), quell_status::InFlight);
+            let deferred = quell_batch_finish_deferred(at, null.cast(), stamp.as_mut_ptr());
+            assert_eq!(deferred, quell_status::InFlight);
+            assert!(quell_batch_is_full(at) && !quell_batch_is_empty(at));
+            assert!(quell_c::space::quell_space_is_in_batch(of));
+        }
+        step.store(ANSWERS, SeqCst);
+        while called(ANSWERED) == 0 {
+            kernel.relax();
+        }
+        while !batch.is_over() {
+            kernel.relax();
+        }
+        batch.finish();
+        // The second flush ends in `finish`, which waits.
+        let again = UnmappingBatch::new(kernel, engine, space);
+        again.start(None);
+        again.finish();
+    });
 }
 
 #[test]
 fn each_of_several_flushes_calls_back_once() {
     let _turn = turn();
-    under_a_cpu(
-        PCID,
-        quell_hooks::default(),
-        |kernel, engine, space, step| {
-            step.store(ANSWERS, SeqCst);
-            for round in 1..=50 {
-                let batches = [(); 4].map(|()| UnmappingBatch::new(kernel, engine, space));
-                (batches.iter()).for_each(|batch| batch.start(Some(answered)));
-                while called(ANSWERED) < 4 * round {
-                    kernel.relax();
-                }
-                batches.iter().for_each(UnmappingBatch::finish);
-                assert_eq!(called(ANSWERED), 4 * round);
+    under_a_cpu(PCID, quell_hooks::default(), |kernel, engine, space, step| {
+        step.store(ANSWERS, SeqCst);
+        for round in 1..=50 {
+            let batches = [(); 4].map(|()| UnmappingBatch::new(kernel, engine, space));
+            (batches.iter()).for_each(|batch| batch.start(Some(answered)));
+            while called(ANSWERED) < 4 * round {
+                kernel.relax();
             }
-        },
-    );
+            batches.iter().for_each(UnmappingBatch::finish);
+            assert_eq!(called(ANSWERED), 4 * round);
+        }
+    });
 }
 
 extern "C" fn ends(ended: *mut c_void) {
@@ -321,30 +297,23 @@ fn flushes_of_all_cpus_at_once_call_back_once_each() {
 #[test]
 fn a_flush_that_was_broadcast_needs_a_barrier() {
     let _turn = turn();
-    under_a_cpu(
-        ASID,
-        quell_hooks::default(),
-        |kernel, engine, space, step| {
-            let mut batch = UnmappingBatch::new(kernel, engine, space);
-            batch.start(None);
-            assert!(batch.is_over(), "CPU 1 need not answer");
-            batch.finish();
-            batch = UnmappingBatch::new(kernel, engine, space);
-            batch.start(Some(answered));
-            assert_eq!(called(ANSWERED), 1, "the start executes the barrier");
-            batch.finish();
-            step.store(ANSWERS, SeqCst);
-        },
-    );
+    under_a_cpu(ASID, quell_hooks::default(), |kernel, engine, space, step| {
+        let mut batch = UnmappingBatch::new(kernel, engine, space);
+        batch.start(None);
+        assert!(batch.is_over(), "CPU 1 need not answer");
+        batch.finish();
+        batch = UnmappingBatch::new(kernel, engine, space);
+        batch.start(Some(answered));
+        assert_eq!(called(ANSWERED), 1, "the start executes the barrier");
+        batch.finish();
+        step.store(ANSWERS, SeqCst);
+    });
 }
 
 #[test]
 fn a_virtual_cpu_that_does_not_run_is_not_waited_for() {
     let _turn = turn();
-    let hooks = quell_hooks {
-        flush_on_reentry: Some(does_not_run),
-        ..quell_hooks::default()
-    };
+    let hooks = quell_hooks { flush_on_reentry: Some(does_not_run), ..quell_hooks::default() };
     under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
         // CPU 1 has its interrupts masked: if quell waited for it, this call wouldn't return.
         UnmappingBatch::new(kernel, engine, space).finish();
@@ -355,10 +324,7 @@ fn a_virtual_cpu_that_does_not_run_is_not_waited_for() {
 #[test]
 fn a_long_wait_is_told() {
     let _turn = turn();
-    let hooks = quell_hooks {
-        waits_long: Some(long),
-        ..quell_hooks::default()
-    };
+    let hooks = quell_hooks { waits_long: Some(long), ..quell_hooks::default() };
     under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
         let batch = UnmappingBatch::new(kernel, engine, space);
         std::thread::scope(|scope| {
@@ -406,10 +372,7 @@ fn devices_are_told_and_waited_for() {
 #[test]
 fn text_is_synchronized_on_every_cpu() {
     let _turn = turn();
-    let hooks = quell_hooks {
-        synchronize_text: Some(fetches_anew),
-        ..quell_hooks::default()
-    };
+    let hooks = quell_hooks { synchronize_text: Some(fetches_anew), ..quell_hooks::default() };
     under_a_cpu(PCID, hooks, |_, engine, space, step| {
         step.store(ANSWERS, SeqCst);
         let at = AddressSpace::at(Some(space));

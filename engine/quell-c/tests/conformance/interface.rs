@@ -30,11 +30,7 @@ unsafe fn report_unmapped(
     range: quell_range,
     frame: *mut std::ffi::c_void,
 ) -> quell_status {
-    let quell_range {
-        start,
-        pages,
-        stride,
-    } = range;
+    let quell_range { start, pages, stride } = range;
     // SAFETY: as the caller promises.
     unsafe { quell_batch_report_unmapped(batch, space, start, pages, stride, frame) }
 }
@@ -310,11 +306,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         let (range, scope) = (Self::range(range), u32::from(scope == Scope::Tables));
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
         done(unsafe {
-            let quell_range {
-                start,
-                pages,
-                stride,
-            } = range;
+            let quell_range { start, pages, stride } = range;
             quell_batch_report(self.0.at(), space.0.at(), start, pages, stride, scope)
         });
     }
@@ -361,11 +353,7 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         // SAFETY: a batch, used by this thread alone, whose spaces live. The stamp was written, and zero is a valid
         // value.
         let stamp = unsafe {
-            done(quell_batch_finish_deferred(
-                self.0.at(),
-                &raw mut count,
-                stamp.as_mut_ptr(),
-            ));
+            done(quell_batch_finish_deferred(self.0.at(), &raw mut count, stamp.as_mut_ptr()));
             stamp.assume_init()
         };
         // The suite reports the entries whose flush it defers without frames.

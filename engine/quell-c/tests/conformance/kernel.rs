@@ -80,12 +80,10 @@ impl Tlb {
             quell_invalidation_kind::Range => {
                 let end = range.start + range.pages;
                 let pages = range.start..end;
-                self.leaves
-                    .retain(|(held, page), _| *held != tag || !pages.contains(page));
+                self.leaves.retain(|(held, page), _| *held != tag || !pages.contains(page));
                 if what.scope == quell_scope::Tables {
                     let spans = range.start / 512..=(end - 1) / 512;
-                    self.tables
-                        .retain(|(held, span), _| *held != tag || !spans.contains(span));
+                    self.tables.retain(|(held, span), _| *held != tag || !spans.contains(span));
                 }
             }
             quell_invalidation_kind::Tag => {
@@ -160,9 +158,7 @@ impl Kernel {
             tagging,
             wrong,
             // Frame 0 means "no table".
-            memory: (0..FRAMES)
-                .map(|_| [const { AtomicU64::new(0) }; 512])
-                .collect(),
+            memory: (0..FRAMES).map(|_| [const { AtomicU64::new(0) }; 512]).collect(),
             next_frame: AtomicUsize::new(1),
             own: Default::default(),
             cpus: Default::default(),

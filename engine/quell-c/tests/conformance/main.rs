@@ -65,12 +65,9 @@ fn run(tagging: Tagging, policy: &str, wrong: Mistake) -> Vec<Check> {
 
 #[test]
 fn the_suite_passes_through_the_c_interface() {
-    for (tagging, policy) in [
-        (Tagging::None, "all"),
-        (PCID, "baseline"),
-        (PCID, "all"),
-        (ASID, "all"),
-    ] {
+    for (tagging, policy) in
+        [(Tagging::None, "all"), (PCID, "baseline"), (PCID, "all"), (ASID, "all")]
+    {
         let checks = run(tagging, policy, Mistake::Nothing);
         assert_eq!(checks.len(), 15);
         let kept = checks.iter().find_map(|check| check.kept);

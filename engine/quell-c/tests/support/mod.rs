@@ -27,9 +27,7 @@ pub fn compiler(variable: &str, default: &str) -> Option<Command> {
         .status()
         .is_ok_and(|status| status.success());
     if !there {
-        skip(&format!(
-            "there is no compiler `{name}`: set {variable} to one"
-        ));
+        skip(&format!("there is no compiler `{name}`: set {variable} to one"));
         return None;
     }
     Some(Command::new(name))
@@ -47,9 +45,7 @@ pub fn tool(name: &str, how: &str) -> Option<Command> {
 
 /// Runs a command to its end. Returns whether it succeeded, and its output.
 pub fn run(command: &mut Command) -> (bool, String) {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
     let text = format!("{command:?}: {}\n{text}", output.status);
@@ -82,10 +78,7 @@ pub fn host_library() -> PathBuf {
     let said = said.join().expect("its errors are read");
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).expect("text");
-    let library = text
-        .split('"')
-        .find(|word| word.ends_with("libquell_c.a"))
-        .expect("a library");
+    let library = text.split('"').find(|word| word.ends_with("libquell_c.a")).expect("a library");
     library.into()
 }
 
@@ -109,23 +102,13 @@ pub fn kernel_library_of(variables: &[(&str, &str)]) -> Option<PathBuf> {
 pub fn build_c(variables: &[(&str, &str)], options: &[&str]) -> Option<PathBuf> {
     let script = source("../../scripts/build-c");
     let mut command = Command::new(script);
-    for name in [
-        "QUELL_FEATURES",
-        "QUELL_BATCH_SPACES",
-        "QUELL_RANGES",
-        "QUELL_UNCHECKED",
-    ] {
+    for name in ["QUELL_FEATURES", "QUELL_BATCH_SPACES", "QUELL_RANGES", "QUELL_UNCHECKED"] {
         command.env_remove(name);
     }
     command.args(options);
     command.envs(variables.iter().copied());
     // Variables for the host's build don't apply to this build.
-    for name in [
-        "RUSTFLAGS",
-        "CARGO_ENCODED_RUSTFLAGS",
-        "CARGO_INCREMENTAL",
-        "QUELL_BUILD_STD",
-    ] {
+    for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL", "QUELL_BUILD_STD"] {
         command.env_remove(name);
     }
     let output = command.output().expect("scripts/build-c runs");

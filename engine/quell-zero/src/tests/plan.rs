@@ -8,9 +8,7 @@ use std::vec::Vec;
 
 #[test]
 fn available_sets_keep_stores_and_drop_vectors() {
-    let all = Strategy::ALL
-        .iter()
-        .fold(StrategySet::STORES, |set, &s| set.with(s));
+    let all = Strategy::ALL.iter().fold(StrategySet::STORES, |set, &s| set.with(s));
     assert_eq!(all.iter().count(), Strategy::ALL.len());
     assert!(all.without(Strategy::Stores).has(Strategy::Stores));
     assert!(all.without_vectors().iter().all(|s| !s.uses_vectors()));
@@ -25,30 +23,17 @@ fn defaults_follow_features_and_caches() {
             .with(Strategy::Clzero)
             .with(Strategy::NonTemporal64)
             .with(Strategy::NonTemporal512),
-        caches: Caches {
-            l1d: 32 << 10,
-            l2: 1 << 20,
-            last: 32 << 20,
-        },
+        caches: Caches { l1d: 32 << 10, l2: 1 << 20, last: 32 << 20 },
     };
     let plan = zen4.defaults();
     let at = |t, b| plan.strategy(t, b);
     assert_eq!(at(Temperature::Bypassing, 4 << 10), Strategy::RepStos);
-    assert_eq!(
-        at(Temperature::Bypassing, 64 << 10),
-        Strategy::NonTemporal512
-    );
+    assert_eq!(at(Temperature::Bypassing, 64 << 10), Strategy::NonTemporal512);
     assert_eq!(at(Temperature::Hot, 2 << 20), Strategy::RepStos);
     assert_eq!(at(Temperature::Hot, 1 << 30), Strategy::NonTemporal512);
 
-    let kernel = Chooser {
-        available: zen4.available.without_vectors(),
-        ..zen4
-    };
-    assert_eq!(
-        kernel.defaults().strategy(Temperature::Bypassing, 2 << 20),
-        Strategy::Clzero
-    );
+    let kernel = Chooser { available: zen4.available.without_vectors(), ..zen4 };
+    assert_eq!(kernel.defaults().strategy(Temperature::Bypassing, 2 << 20), Strategy::Clzero);
     assert_eq!(Chooser::default().defaults(), Plan::default());
 }
 
@@ -56,10 +41,8 @@ fn defaults_follow_features_and_caches() {
 #[test]
 fn strategies_are_what_they_say() {
     let x86 = cfg!(target_arch = "x86_64");
-    let said: Vec<_> = Strategy::ALL
-        .iter()
-        .map(|s| (s.name(), s.keeps_hot(), s.uses_vectors()))
-        .collect();
+    let said: Vec<_> =
+        Strategy::ALL.iter().map(|s| (s.name(), s.keeps_hot(), s.uses_vectors())).collect();
     assert_eq!(
         said,
         [
@@ -80,9 +63,7 @@ fn strategies_are_what_they_say() {
 #[test]
 fn the_rule_takes_the_first_that_is_there() {
     use Strategy::*;
-    let all = Strategy::ALL
-        .iter()
-        .fold(StrategySet::STORES, |set, &strategy| set.with(strategy));
+    let all = Strategy::ALL.iter().fold(StrategySet::STORES, |set, &strategy| set.with(strategy));
     let ranks = |temperature, bytes| {
         let mut available = all;
         let mut ranks = Vec::new();
@@ -117,10 +98,7 @@ fn the_rule_takes_the_first_that_is_there() {
     assert_eq!(ranks(Temperature::Bypassing, 8 << 10), through);
     assert_eq!(ranks(Temperature::Bypassing, 16 << 10), around);
     // An extent of the size of the last level doesn't stay hot.
-    let caches = Caches {
-        last: 32 << 20,
-        ..Caches::default()
-    };
+    let caches = Caches { last: 32 << 20, ..Caches::default() };
     let available = all;
     let plan = Chooser { available, caches }.defaults();
     assert_eq!(plan.strategy(Temperature::Hot, (32 << 20) - 4096), RepStos);
@@ -139,43 +117,25 @@ fn lookup_takes_the_class_below() {
 }
 
 fn sample(strategy: Strategy, bytes: u64, ticks: u64) -> Sample {
-    Sample {
-        strategy,
-        temperature: Temperature::Bypassing,
-        bytes,
-        ticks,
-    }
+    Sample { strategy, temperature: Temperature::Bypassing, bytes, ticks }
 }
 
 #[test]
 fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
     let chooser = Chooser {
-        available: StrategySet::STORES
-            .with(Strategy::RepStos)
-            .with(Strategy::Clzero),
+        available: StrategySet::STORES.with(Strategy::RepStos).with(Strategy::Clzero),
         caches: Caches::default(),
     };
     let before = Plan::uniform(Strategy::RepStos);
     let pick = |samples: &[Sample], bytes| {
-        chooser
-            .calibrated(&before, samples)
-            .strategy(Temperature::Bypassing, bytes)
+        chooser.calibrated(&before, samples).strategy(Temperature::Bypassing, bytes)
     };
     let held = sample(Strategy::RepStos, 65536, 1000);
     // 2 % faster is noise, 4 % isn't. The fastest sample of each strategy counts.
-    assert_eq!(
-        pick(&[held, sample(Strategy::Clzero, 65536, 980)], 65536),
-        Strategy::RepStos
-    );
-    assert_eq!(
-        pick(&[held, sample(Strategy::Clzero, 65536, 960)], 65536),
-        Strategy::Clzero
-    );
+    assert_eq!(pick(&[held, sample(Strategy::Clzero, 65536, 980)], 65536), Strategy::RepStos);
+    assert_eq!(pick(&[held, sample(Strategy::Clzero, 65536, 960)], 65536), Strategy::Clzero);
     let slow = sample(Strategy::RepStos, 65536, 9000);
-    assert_eq!(
-        pick(&[held, slow, sample(Strategy::Clzero, 65536, 980)], 65536),
-        Strategy::RepStos
-    );
+    assert_eq!(pick(&[held, slow, sample(Strategy::Clzero, 65536, 980)], 65536), Strategy::RepStos);
     // A class without samples follows the nearest shorter class that had the same strategy. A class shorter than all
     // samples keeps its strategy.
     let won = [held, sample(Strategy::Clzero, 65536, 500)];
@@ -186,40 +146,20 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
     let after = chooser.calibrated(&apart, &fast);
     let at = |bytes| after.strategy(Temperature::Bypassing, bytes);
     assert_eq!(at(8 << 10), Strategy::Stores, "treated like 4 KB before");
-    assert_eq!(
-        at(16 << 10),
-        Strategy::Clzero,
-        "not treated like 4 KB before"
-    );
+    assert_eq!(at(16 << 10), Strategy::Clzero, "not treated like 4 KB before");
     // Samples that are ignored: of an unavailable strategy, of 0 ticks or bytes, or of a strategy that leaves nothing
     // hot.
+    assert_eq!(pick(&[held, sample(Strategy::NonTemporal512, 65536, 1)], 65536), Strategy::RepStos);
+    assert_eq!(pick(&[held, sample(Strategy::Clzero, 65536, 0)], 65536), Strategy::RepStos);
+    assert_eq!(pick(&[sample(Strategy::Clzero, 0, 1)], 4096), Strategy::RepStos);
+    let hot = Sample { temperature: Temperature::Hot, ..sample(Strategy::Clzero, 65536, 1) };
     assert_eq!(
-        pick(&[held, sample(Strategy::NonTemporal512, 65536, 1)], 65536),
-        Strategy::RepStos
-    );
-    assert_eq!(
-        pick(&[held, sample(Strategy::Clzero, 65536, 0)], 65536),
-        Strategy::RepStos
-    );
-    assert_eq!(
-        pick(&[sample(Strategy::Clzero, 0, 1)], 4096),
-        Strategy::RepStos
-    );
-    let hot = Sample {
-        temperature: Temperature::Hot,
-        ..sample(Strategy::Clzero, 65536, 1)
-    };
-    assert_eq!(
-        chooser
-            .calibrated(&before, &[hot])
-            .strategy(Temperature::Hot, 65536),
+        chooser.calibrated(&before, &[hot]).strategy(Temperature::Hot, 65536),
         Strategy::RepStos
     );
     // Every strategy has a rank: if it's measured alone, it's chosen.
     let all = Chooser {
-        available: Strategy::ALL
-            .iter()
-            .fold(StrategySet::STORES, |set, &s| set.with(s)),
+        available: Strategy::ALL.iter().fold(StrategySet::STORES, |set, &s| set.with(s)),
         ..chooser
     };
     for &strategy in Strategy::ALL {
@@ -236,18 +176,9 @@ type Table = [(u64, [(Strategy, f64); 5])];
 
 /// Returns a Zen 4's choice from such a table at one length, and its share of the best speed there.
 fn zen4_choice(table: &Table, bytes: u64) -> (Strategy, f64) {
-    let available = table[0]
-        .1
-        .iter()
-        .fold(StrategySet::STORES, |set, (s, _)| set.with(*s));
-    let chooser = Chooser {
-        available,
-        caches: Caches {
-            l1d: 32 << 10,
-            l2: 1 << 20,
-            last: 32 << 20,
-        },
-    };
+    let available = table[0].1.iter().fold(StrategySet::STORES, |set, (s, _)| set.with(*s));
+    let chooser =
+        Chooser { available, caches: Caches { l1d: 32 << 10, l2: 1 << 20, last: 32 << 20 } };
     let ticks = |bytes: u64, gbps: f64| (bytes as f64 / gbps * 1e3) as u64;
     let samples: Vec<Sample> = table
         .iter()
@@ -301,11 +232,7 @@ fn any_sample() -> impl Generator<Value = Sample> {
     (0..Strategy::ALL.len(), any::<bool>(), 10u32..32, 1u64..1000).prop_map(
         |(strategy, hot, log, ticks)| Sample {
             strategy: Strategy::ALL[strategy],
-            temperature: if hot {
-                Temperature::Hot
-            } else {
-                Temperature::Bypassing
-            },
+            temperature: if hot { Temperature::Hot } else { Temperature::Bypassing },
             bytes: 1 << log,
             ticks,
         },
@@ -342,17 +269,9 @@ proptest! {
 fn what_one_run_chooses_is_near_the_best_of_another() {
     use Strategy::*;
     let named = |run: &[(u64, [f64; 5])]| -> Vec<_> {
-        let names = [
-            RepStos,
-            Clzero,
-            NonTemporal64,
-            NonTemporal256,
-            NonTemporal512,
-        ];
+        let names = [RepStos, Clzero, NonTemporal64, NonTemporal256, NonTemporal512];
         let row = |speeds: [f64; 5]| std::array::from_fn(|i| (names[i], speeds[i]));
-        run.iter()
-            .map(|&(bytes, speeds)| (bytes, row(speeds)))
-            .collect()
+        run.iter().map(|&(bytes, speeds)| (bytes, row(speeds))).collect()
     };
     let runs: Vec<Vec<_>> = super::zen4::RUNS.iter().map(|run| named(run)).collect();
     for chosen_by in &runs {

@@ -62,19 +62,8 @@ fn the_pool_hands_out_zeroed_frames_within_its_budget() {
     let policy = ClearPolicy::default();
     let clearer = Clearer::new(&machine, &policy);
     let mut next = 0..100;
-    let mut fill = |now| {
-        pool.fill(
-            &clearer,
-            &budget,
-            now,
-            || next.next().map(OwnedFrame),
-            || {},
-        )
-    };
-    let by_budget = |frames| FillResult {
-        frames,
-        stopped: StopReason::Budget,
-    };
+    let mut fill = |now| pool.fill(&clearer, &budget, now, || next.next().map(OwnedFrame), || {});
+    let by_budget = |frames| FillResult { frames, stopped: StopReason::Budget };
     assert_eq!(fill(1000), by_budget(3));
     assert_eq!(fill(1000), by_budget(0));
     assert_eq!(fill(1000 + 2 * PAGE_BYTES), by_budget(2));
@@ -110,10 +99,7 @@ fn a_thread_that_fills_can_be_preempted_between_pieces_and_between_frames() {
     let machine = Recorder::default();
     let mut slots = slots(3);
     let pool: Pool<'_, _, Run> = Pool::new(&mut slots, 2 * PAGE_BYTES);
-    let policy = ClearPolicy {
-        cap_bytes: Some(PAGE_BYTES),
-        ..ClearPolicy::default()
-    };
+    let policy = ClearPolicy { cap_bytes: Some(PAGE_BYTES), ..ClearPolicy::default() };
     let clearer = Clearer::new(&machine, &policy);
     let budget = Budget::new(0, 6 * PAGE_BYTES, 0);
     let mut next = (0..3).map(|pair| Run(extent(2 * pair, 2)));
@@ -128,16 +114,10 @@ fn a_thread_that_fills_can_be_preempted_between_pieces_and_between_frames() {
 fn a_budget_grants_a_large_request_only_when_full_and_makes_up_for_it() {
     let budget = Budget::<AtomicU64>::new(10, 100, 0);
     assert!(budget.try_spend(1000, 0), "full: a large request passes");
-    assert!(
-        !budget.try_spend(1, 90),
-        "900 earned back, nothing left over"
-    );
+    assert!(!budget.try_spend(1, 90), "900 earned back, nothing left over");
     assert!(!budget.try_spend(11, 91), "ten bytes a tick");
     assert!(budget.try_spend(10, 91));
-    assert!(
-        budget.try_spend(100, 1_000_000),
-        "no more than the burst is saved up"
-    );
+    assert!(budget.try_spend(100, 1_000_000), "no more than the burst is saved up");
     assert!(!budget.try_spend(1, 1_000_000));
     // The time wraps around.
     let late = Budget::<AtomicU64>::new(1 << 40, 1 << 41, u64::MAX - 1);

@@ -16,11 +16,7 @@ pub fn number(few: u64) -> impl Strategy<Value = u64> + Clone {
 
 /// Yields any range, with numbers as [`number`] yields them.
 pub fn range(few: u64) -> impl Strategy<Value = PageRange> {
-    let stride = prop_oneof![
-        Just(PageSize::Base),
-        Just(PageSize::Large),
-        Just(PageSize::Huge)
-    ];
+    let stride = prop_oneof![Just(PageSize::Base), Just(PageSize::Large), Just(PageSize::Huge)];
     (number(few), number(few), stride).prop_map(|(start, pages, stride)| PageRange {
         start: Page(start),
         pages,

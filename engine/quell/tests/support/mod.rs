@@ -125,11 +125,7 @@ unsafe impl Hardware for Machine {
             (false, true) => Tagging::Global { bits: 8 },
             (false, false) => Tagging::PerCpu { count },
         };
-        Features {
-            tagging,
-            broadcast: self.global,
-            full_above,
-        }
+        Features { tagging, broadcast: self.global, full_above }
     }
     fn broadcasts(&self) -> Option<&Broadcasts> {
         (self.global && !self.mute).then_some(&self.broadcast)
@@ -149,17 +145,13 @@ unsafe impl Hardware for Machine {
             serve(self.engine.get());
         }
         if let Some(engine) = self.engine.get() {
-            self.nmis_at_load
-                .borrow_mut()
-                .push(engine.this_cpu().user_access_allowed());
+            self.nmis_at_load.borrow_mut().push(engine.this_cpu().user_access_allowed());
         }
         self.kept.borrow_mut().push(keep);
     }
     fn unload_root(&self) {
         if let Some(engine) = self.engine.get() {
-            self.nmis
-                .borrow_mut()
-                .push(engine.this_cpu().user_access_allowed());
+            self.nmis.borrow_mut().push(engine.this_cpu().user_access_allowed());
         }
     }
     fn start_secondary(&self, root: Frame, _range: Option<PageRange>, _scope: Scope) {
@@ -192,9 +184,7 @@ unsafe impl Hardware for Machine {
         let report = (target, turns, self.deaf_for.get());
         self.long_waits.borrow_mut().push(report);
         if self.goes_at_last.take() {
-            self.on(1, || {
-                self.engine.get().expect("an engine").cpu_offline(None)
-            });
+            self.on(1, || self.engine.get().expect("an engine").cpu_offline(None));
         }
     }
     fn interrupt(&self, targets: &CpuSet) {
@@ -260,10 +250,7 @@ pub type S = &'static AddressSpace<Machine>;
 impl Machine {
     /// Makes a machine that broadcasts invalidations if `global` is set.
     pub fn new(global: bool) -> Self {
-        Machine {
-            global,
-            ..Machine::default()
-        }
+        Machine { global, ..Machine::default() }
     }
 
     /// Runs `action` on a CPU, then continues as CPU 0.
@@ -283,9 +270,7 @@ impl Machine {
     /// Returns whether a CPU has made such an invalidation since the record was cleared.
     pub fn flushed(&self, cpu: u16, such: fn(&Invalidation) -> bool) -> bool {
         let invalidated = self.invalidated.borrow();
-        invalidated
-            .iter()
-            .any(|(by, what)| *by == cpu && such(what))
+        invalidated.iter().any(|(by, what)| *by == cpu && such(what))
     }
 }
 

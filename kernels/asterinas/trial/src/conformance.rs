@@ -17,10 +17,7 @@ pub fn run() {
         if check.failures == 0 && !blind {
             println!("trial: held {}", check.name);
         } else {
-            println!(
-                "trial: failed {} on {} CPUs: {}",
-                check.name, check.failures, check.saw
-            );
+            println!("trial: failed {} on {} CPUs: {}", check.name, check.failures, check.saw);
         }
     });
     println!("trial: end");

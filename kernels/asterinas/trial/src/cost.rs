@@ -52,11 +52,7 @@ fn measure(name: &str, mut prepare: impl FnMut(), mut work: impl FnMut()) {
 
 /// Unmaps this many pages, including the end of the flush.
 pub fn unmaps(world: &World) {
-    for (pages, name) in [
-        (1, "unmap 1 page"),
-        (16, "unmap 16 pages"),
-        (512, "unmap 512 pages"),
-    ] {
+    for (pages, name) in [(1, "unmap 1 page"), (16, "unmap 16 pages"), (512, "unmap 512 pages")] {
         measure(name, || world.map(&frames(pages)), || world.unmap(pages));
     }
 }
@@ -73,9 +69,7 @@ pub fn protects(world: &World) {
             let page = range.start + 2 * index * PAGE_SIZE;
             cursor.jump(page).expect("a page of the range");
             cursor.protect_next(PAGE_SIZE, |flags, _| *flags = PageFlags::R);
-            cursor
-                .flusher()
-                .issue_tlb_flush(TlbFlushOp::for_single(page));
+            cursor.flusher().issue_tlb_flush(TlbFlushOp::for_single(page));
         }
         cursor.flusher().dispatch_tlb_flush();
         cursor.flusher().sync_tlb_flush();
@@ -111,8 +105,5 @@ pub fn switches() {
         });
     }
     OTHERS.wait_until(|| (ENDED.load(SeqCst) == 2).then_some(()));
-    println!(
-        "trial: row ns context switch|{}",
-        TOOK.load(SeqCst) / (2 * EACH as u64)
-    );
+    println!("trial: row ns context switch|{}", TOOK.load(SeqCst) / (2 * EACH as u64));
 }

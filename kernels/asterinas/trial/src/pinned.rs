@@ -35,10 +35,7 @@ impl Queues {
 
 impl Scheduler for Queues {
     fn enqueue(&self, task: Arc<Task>, _: EnqueueFlags) -> Option<CpuId> {
-        let place = task
-            .data()
-            .downcast_ref::<Place>()
-            .expect("a task has a place");
+        let place = task.data().downcast_ref::<Place>().expect("a task has a place");
         let cpu = place.cpu;
         self.0[cpu].lock().waiting.push_back(task);
         None
@@ -78,10 +75,7 @@ pub fn spawn(cpu: usize, space: Option<Arc<VmSpace>>, work: impl FnOnce() + Send
 
 fn load_space() {
     let task = Task::current().expect("a task runs");
-    if let Some(Place {
-        space: Some(space), ..
-    }) = task.data().downcast_ref::<Place>()
-    {
+    if let Some(Place { space: Some(space), .. }) = task.data().downcast_ref::<Place>() {
         space.activate();
     }
 }

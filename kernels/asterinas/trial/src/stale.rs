@@ -52,9 +52,7 @@ fn forbid(world: &World, flush: bool) {
     let nothing = |flags: &mut PageFlags, _: &mut _| *flags = PageFlags::empty();
     while let Some(page) = cursor.protect_next(range.end - cursor.virt_addr(), nothing) {
         if flush {
-            cursor
-                .flusher()
-                .issue_tlb_flush(TlbFlushOp::for_range(page));
+            cursor.flusher().issue_tlb_flush(TlbFlushOp::for_range(page));
         }
         if cursor.virt_addr() >= range.end {
             break;

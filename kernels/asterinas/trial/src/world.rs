@@ -64,9 +64,7 @@ impl World {
         let space = Arc::new(VmSpace::new());
         let world = World { space };
         let text = frames(1);
-        text[0]
-            .write_bytes(0, program::text())
-            .expect("one page of text");
+        text[0].write_bytes(0, program::text()).expect("one page of text");
         let executable = PageProperty::new_user(PageFlags::RX, CachePolicy::Writeback);
         world.map_at(TEXT, &text, executable);
         world.map_at(STAYS, &frames(1), property());
@@ -98,10 +96,7 @@ impl World {
     /// Unmaps this many of them. The caller completes the flush.
     pub fn unmap(&self, pages: usize) {
         let guard = disable_preempt();
-        let mut cursor = self
-            .space
-            .cursor_mut(&guard, &range(pages))
-            .expect("a range");
+        let mut cursor = self.space.cursor_mut(&guard, &range(pages)).expect("a range");
         cursor.unmap(pages * PAGE_SIZE);
         cursor.flusher().sync_tlb_flush();
     }

@@ -46,9 +46,7 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
         }
         let checks = RefCell::new(Vec::new());
         Suite::new(&user, HOME).run(|name, failures, saw| {
-            checks
-                .borrow_mut()
-                .push((name.into(), failures, saw.into()));
+            checks.borrow_mut().push((name.into(), failures, saw.into()));
         });
         Ok(checks.into_inner())
     };
@@ -58,16 +56,10 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
             setup::join_group()?;
         }
         let results: Vec<_> = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..job.team)
-                .map(|cpu| scope.spawn(move || part(cpu)))
-                .collect();
+            let others: Vec<_> = (1..job.team).map(|cpu| scope.spawn(move || part(cpu))).collect();
             let panicked = |_| Err(anyhow!("a thread panicked"));
             let mut results = vec![part(0)];
-            results.extend(
-                others
-                    .into_iter()
-                    .map(|other| other.join().unwrap_or_else(panicked)),
-            );
+            results.extend(others.into_iter().map(|other| other.join().unwrap_or_else(panicked)));
             results
         });
         let mut checks = Vec::new();
@@ -76,12 +68,7 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
         }
         Ok(Some(checks))
     })?;
-    let checked = |(name, failures, saw)| Event::Checked {
-        job: number,
-        name,
-        failures,
-        saw,
-    };
+    let checked = |(name, failures, saw)| Event::Checked { job: number, name, failures, saw };
     Ok(checks.into_iter().map(checked).collect())
 }
 
@@ -95,16 +82,9 @@ fn disturbed(user: &Visitor<'_>, job: &Job) -> anyhow::Result<Vec<CheckResult>> 
     };
     let (rounds, seed) = (number("rounds")?, number("seed")?);
     let done = Cell::new(None::<Progress>);
-    let outcome = stress::run(
-        user,
-        seed,
-        HOME,
-        Length::Rounds(rounds),
-        &|_| {},
-        |progress| {
-            done.set(Some(progress));
-        },
-    );
+    let outcome = stress::run(user, seed, HOME, Length::Rounds(rounds), &|_| {}, |progress| {
+        done.set(Some(progress));
+    });
     let name = || "every operation at random".to_string();
     Ok(match (outcome, done.get()) {
         (Err(saw), _) => vec![(name(), 1, saw)],

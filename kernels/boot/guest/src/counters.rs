@@ -42,11 +42,7 @@ pub fn engine() -> Option<Event> {
     let before = row()?;
     let engine = read_to_string(ENGINE).ok()?;
     let after = row()?;
-    Some(Event::Counted {
-        before,
-        engine,
-        after,
-    })
+    Some(Event::Counted { before, engine, after })
 }
 
 /// Reads the counters at the marks of a window.
@@ -67,10 +63,7 @@ pub struct Recorder {
 impl Recorder {
     /// Creates a recorder for a job.
     pub fn new(traced: bool) -> Self {
-        Recorder {
-            traced,
-            ..Recorder::default()
-        }
+        Recorder { traced, ..Recorder::default() }
     }
 
     /// Reads the counters when the window opens or closes.
@@ -106,19 +99,12 @@ impl Recorder {
 fn read() -> std::io::Result<Counters> {
     let rows = |file: &str, keep: &dyn Fn(&str) -> bool| -> std::io::Result<String> {
         let text = read_to_string(file)?;
-        let kept: Vec<_> = text
-            .lines()
-            .filter(|line| keep(line.trim_start()))
-            .collect();
+        let kept: Vec<_> = text.lines().filter(|line| keep(line.trim_start())).collect();
         Ok(kept.join("\n"))
     };
     Ok(Counters {
-        idle: rows("/proc/timer_list", &|row| {
-            row.starts_with(".idle_sleeptime")
-        })?,
-        memory: rows("/proc/vmstat", &|row| {
-            MEMORY.iter().any(|name| row.starts_with(name))
-        })?,
+        idle: rows("/proc/timer_list", &|row| row.starts_with(".idle_sleeptime"))?,
+        memory: rows("/proc/vmstat", &|row| MEMORY.iter().any(|name| row.starts_with(name)))?,
         interrupts: rows("/proc/interrupts", &|row| row.starts_with("CAL:"))?,
         engine: rows(ENGINE, &|row| row.starts_with("sent ")).unwrap_or_default(),
     })

@@ -33,11 +33,8 @@ unsafe extern "C" {
 }
 
 /// The reasons of faults, as these functions return them.
-const REASONS: [(u64, Fault); 3] = [
-    (1, Fault::NotMapped),
-    (2, Fault::Forbidden),
-    (3, Fault::BeyondEnd),
-];
+const REASONS: [(u64, Fault); 3] =
+    [(1, Fault::NotMapped), (2, Fault::Forbidden), (3, Fault::BeyondEnd)];
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     /// `SEGV_MAPERR`: nothing is mapped at the address.

@@ -115,16 +115,12 @@ fn map(
     let bytes = bytes.next_multiple_of(4096);
     let (flags, file, page) = match backing {
         Backing::Anonymous { page } => (MapFlags::PRIVATE | MapFlags::NORESERVE, None, page),
-        Backing::Shared { file, offset } => (
-            MapFlags::SHARED,
-            Some((open(file)?, offset)),
-            PageSize::Base,
-        ),
-        Backing::Private { file, offset } => (
-            MapFlags::PRIVATE,
-            Some((open(file)?, offset)),
-            PageSize::Base,
-        ),
+        Backing::Shared { file, offset } => {
+            (MapFlags::SHARED, Some((open(file)?, offset)), PageSize::Base)
+        }
+        Backing::Private { file, offset } => {
+            (MapFlags::PRIVATE, Some((open(file)?, offset)), PageSize::Base)
+        }
     };
     let alignment = match page {
         PageSize::Base => 1 << 12,
@@ -142,12 +138,8 @@ fn map(
     // SAFETY: the range was handed out here, so this program has nothing in it, and workloads reach it only through the
     // accesses below.
     let mapped = unsafe {
-        let (place, length, rights, flags) = (
-            pointer(place),
-            bytes as usize,
-            bits(protection),
-            flags | fixed,
-        );
+        let (place, length, rights, flags) =
+            (pointer(place), bytes as usize, bits(protection), flags | fixed);
         match file {
             None => rustix::mm::mmap_anonymous(place, length, rights, flags),
             Some((file, offset)) => rustix::mm::mmap(place, length, rights, flags, file, offset),
@@ -178,11 +170,7 @@ fn collapse(address: u64) -> bool {
     const LARGE: u64 = 1 << 21;
     // SAFETY: as for `advise`; rustix doesn't have this advice.
     let result = unsafe {
-        libc::madvise(
-            pointer(address & !(LARGE - 1)),
-            LARGE as usize,
-            libc::MADV_COLLAPSE,
-        )
+        libc::madvise(pointer(address & !(LARGE - 1)), LARGE as usize, libc::MADV_COLLAPSE)
     };
     result == 0
 }
@@ -240,9 +228,7 @@ fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
     let count = bytes.div_ceil(4096);
     MOVES.with_borrow_mut(|moves| {
         moves.pages.clear();
-        moves
-            .pages
-            .extend((0..count).map(|page| address + (page << 12)));
+        moves.pages.extend((0..count).map(|page| address + (page << 12)));
         moves.nodes.clear();
         moves.nodes.resize(count as usize, node);
         moves.status.clear();
@@ -292,21 +278,14 @@ impl User for Linux<'_> {
                 std::hint::black_box(rustix::process::getppid());
                 Ok(0)
             }
-            Call::Map {
-                address,
-                bytes,
-                protection,
-                backing,
-            } => map(address, bytes, protection, backing),
+            Call::Map { address, bytes, protection, backing } => {
+                map(address, bytes, protection, backing)
+            }
             Call::Unmap { address, bytes } => {
                 // SAFETY: workloads unmap only memory that they mapped.
                 done(unsafe { rustix::mm::munmap(pointer(address), bytes as usize) })
             }
-            Call::Protect {
-                address,
-                bytes,
-                protection,
-            } => {
+            Call::Protect { address, bytes, protection } => {
                 let rights = MprotectFlags::from_bits_retain(bits(protection).bits());
                 // SAFETY: workloads protect only memory that they mapped.
                 done(unsafe { rustix::mm::mprotect(pointer(address), bytes as usize, rights) })
@@ -326,15 +305,13 @@ impl User for Linux<'_> {
             Call::Enter { process } if process as usize == self.process => Ok(0),
             Call::Enter { .. } => Err(Error::NoProcess),
             Call::Create { bytes } => create(self.control, bytes),
-            Call::Write {
-                file,
-                offset,
-                value,
-            } => match rustix::io::pwrite(open(file)?, &value.to_le_bytes(), offset) {
-                Ok(8) => Ok(0),
-                Ok(_) => Err(Error::NoSpace),
-                Err(error) => Err(workload_error(error)),
-            },
+            Call::Write { file, offset, value } => {
+                match rustix::io::pwrite(open(file)?, &value.to_le_bytes(), offset) {
+                    Ok(8) => Ok(0),
+                    Ok(_) => Err(Error::NoSpace),
+                    Err(error) => Err(workload_error(error)),
+                }
+            }
             Call::Read { file, offset } => {
                 let mut word = [0; 8];
                 match rustix::io::pread(open(file)?, &mut word, offset) {
@@ -345,11 +322,7 @@ impl User for Linux<'_> {
             }
             Call::Truncate { file, bytes } => done(rustix::fs::ftruncate(open(file)?, bytes)),
             Call::Sync { file } => done(rustix::fs::fdatasync(open(file)?)),
-            Call::Migrate {
-                address,
-                bytes,
-                node,
-            } => migrate(address, bytes, node),
+            Call::Migrate { address, bytes, node } => migrate(address, bytes, node),
             Call::Idle { until } => {
                 std::thread::sleep(std::time::Duration::from_nanos(
                     until.saturating_sub(self.now()),

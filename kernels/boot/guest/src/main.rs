@@ -31,10 +31,7 @@ use std::io::Write;
 
 fn main() {
     setup::file_systems();
-    let mut serial = File::options()
-        .write(true)
-        .open("/dev/ttyS0")
-        .expect("a serial console");
+    let mut serial = File::options().write(true).open("/dev/ttyS0").expect("a serial console");
     let code = match run(&mut serial) {
         Ok(()) => 0,
         Err(error) => {
@@ -49,13 +46,7 @@ fn main() {
 }
 
 fn run(serial: &mut File) -> anyhow::Result<()> {
-    say(
-        serial,
-        &Event::Linux {
-            release: setup::release()?,
-            cpus: setup::cpus()?,
-        },
-    );
+    say(serial, &Event::Linux { release: setup::release()?, cpus: setup::cpus()? });
     for (what, result) in setup::devices() {
         if let Err(error) = result {
             let (what, why) = (what.into(), format!("{error:#}"));
@@ -84,10 +75,7 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
                 after: window.after,
                 flushes: window.flushes,
             },
-            Err(error) => Event::Failed {
-                job: number,
-                why: format!("{error:#}"),
-            },
+            Err(error) => Event::Failed { job: number, why: format!("{error:#}") },
         };
         say(serial, &event);
     }

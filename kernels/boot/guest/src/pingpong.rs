@@ -108,18 +108,10 @@ pub fn run(
 ) -> anyhow::Result<Option<Window>> {
     pin(0)?;
     let parameter = |name: &str| {
-        workload
-            .get(name)
-            .with_context(|| format!("{} has no parameter {name}", workload.name()))
+        workload.get(name).with_context(|| format!("{} has no parameter {name}", workload.name()))
     };
     let (all, count) = (parameter("processes")?, parameter("pages")?);
-    let user = Linux {
-        control,
-        cpu: 0,
-        cpus: 1,
-        process,
-        recorder: Recorder::new(traced).into(),
-    };
+    let user = Linux { control, cpu: 0, cpus: 1, process, recorder: Recorder::new(traced).into() };
     let pages = map(&user, count)?;
     // We round up, so that all processes have the same number of turns.
     let rounds = parameter("switches")?.div_ceil(all);
@@ -167,9 +159,7 @@ fn map(user: &Linux<'_>, pages: u64) -> anyhow::Result<u64> {
             address: None,
             bytes: pages << 12,
             protection: Protection::READ_WRITE,
-            backing: Backing::Anonymous {
-                page: PageSize::Base,
-            },
+            backing: Backing::Anonymous { page: PageSize::Base },
         })
         .context("mapping memory")?;
     for page in 0..pages {

@@ -65,9 +65,7 @@ fn run(program: &Program) -> anyhow::Result<ExitKind> {
         write(file, text).with_context(|| format!("writing {text} to {file}"))?;
     }
     fs::create_dir_all(GROUP).context(GROUP)?;
-    let limit = program
-        .memory
-        .map_or("max".into(), |bytes| bytes.to_string());
+    let limit = program.memory.map_or("max".into(), |bytes| bytes.to_string());
     write(format!("{GROUP}/memory.max"), limit).context("limiting memory")?;
     let output = File::create(OUTPUT).context(OUTPUT)?;
     let (name, arguments) = program.command.split_first().context("no command")?;
@@ -85,9 +83,7 @@ fn run(program: &Program) -> anyhow::Result<ExitKind> {
     unsafe {
         command.pre_exec(write_to_group);
     }
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("starting {name}"))?;
+    let mut child = command.spawn().with_context(|| format!("starting {name}"))?;
     let begin = Instant::now();
     let mut ended: Option<ExitStatus> = None;
     while ended.is_none() && begin.elapsed().as_secs() < program.seconds {
@@ -140,11 +136,7 @@ fn tidy() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             // A file that can't be removed doesn't disturb later programs.
-            let _ = if path.is_dir() {
-                fs::remove_dir_all(path)
-            } else {
-                fs::remove_file(path)
-            };
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     }
 }
@@ -154,10 +146,7 @@ fn tidy() {
 fn parts<'o>(output: &'o str, begin: &'o str) -> impl Iterator<Item = String> + 'o {
     output
         .lines()
-        .filter_map(move |line| {
-            line.trim_start_matches(['#', ' ', '\t'])
-                .strip_prefix(begin)
-        })
+        .filter_map(move |line| line.trim_start_matches(['#', ' ', '\t']).strip_prefix(begin))
         .map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' '))
         .map(|name| name.chars().take(120).collect())
 }

@@ -24,13 +24,7 @@ fn text(text: &str) -> anyhow::Result<CString> {
 fn mount(source: &str, target: &str, kind: &str) -> anyhow::Result<()> {
     let work = || -> std::io::Result<()> {
         fs::create_dir_all(target)?;
-        Ok(rustix::mount::mount(
-            source,
-            target,
-            kind,
-            MountFlags::empty(),
-            None,
-        )?)
+        Ok(rustix::mount::mount(source, target, kind, MountFlags::empty(), None)?)
     };
     work().with_context(|| format!("mounting {kind} on {target}"))
 }
@@ -134,11 +128,7 @@ fn swap() -> anyhow::Result<()> {
 
 fn files() -> anyhow::Result<()> {
     const DEVICE: &str = "/dev/ram0";
-    let mut device = File::options()
-        .read(true)
-        .write(true)
-        .open(DEVICE)
-        .context(DEVICE)?;
+    let mut device = File::options().read(true).write(true).open(DEVICE).context(DEVICE)?;
     let bytes = device.seek(SeekFrom::End(0))?;
     device.rewind()?;
     let options = fatfs::FormatVolumeOptions::new()
@@ -169,10 +159,7 @@ pub fn for_programs() -> anyhow::Result<()> {
         ("mqueue", "/dev/mqueue"),
         ("hugetlbfs", "/dev/hugepages"),
     ] {
-        if known
-            .lines()
-            .any(|line| line.ends_with(&format!("\t{kind}")))
-        {
+        if known.lines().any(|line| line.ends_with(&format!("\t{kind}"))) {
             mount(kind, target, kind)?;
         }
     }

@@ -33,9 +33,7 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
     for pair in &job.parameters {
         workload.set(pair)?;
     }
-    workload
-        .check(job.team)
-        .map_err(|needs| anyhow!("needs {needs}"))?;
+    workload.check(job.team).map_err(|needs| anyhow!("needs {needs}"))?;
     setup::clean()?;
     let control = Control::new()?;
     if job.file.is_none() && workload.name() == "pingpong" {
@@ -83,16 +81,11 @@ fn threads(
     };
     let first = process * threads;
     let results: Vec<_> = std::thread::scope(|scope| {
-        let others: Vec<_> = (first + 1..first + threads)
-            .map(|cpu| scope.spawn(move || run(cpu)))
-            .collect();
+        let others: Vec<_> =
+            (first + 1..first + threads).map(|cpu| scope.spawn(move || run(cpu))).collect();
         let mut results = vec![run(first)];
         for other in others {
-            results.push(
-                other
-                    .join()
-                    .unwrap_or_else(|_| Err(anyhow!("a thread panicked"))),
-            );
+            results.push(other.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))));
         }
         results
     });
@@ -168,10 +161,7 @@ pub fn processes<T: Serialize + DeserializeOwned>(
     let mut measured: Option<T> = None;
     for mut child in children {
         let mut text = String::new();
-        child
-            .result
-            .read_to_string(&mut text)
-            .context("a process's result")?;
+        child.result.read_to_string(&mut text).context("a process's result")?;
         let result: Result<Option<T>, String> =
             serde_json::from_str(&text).context("a process's result")?;
         measured = measured.or(result.map_err(|why| anyhow!(why))?);

@@ -112,11 +112,7 @@ pub struct Visitor<'c> {
 impl<'c> Visitor<'c> {
     /// Creates a CPU that is at home.
     pub fn new(home: Linux<'c>, others: &'static JobProcesses) -> Self {
-        Visitor {
-            home,
-            others,
-            at: Cell::new(0),
-        }
+        Visitor { home, others, at: Cell::new(0) }
     }
 
     /// Returns the mailbox of a process.
@@ -133,10 +129,7 @@ impl<'c> Visitor<'c> {
     fn visited(&self) -> Option<&'static Mailbox> {
         match self.at.get() {
             0 => None,
-            process => Some(
-                self.other(process)
-                    .expect("no thread ends a process that is visited"),
-            ),
+            process => Some(self.other(process).expect("no thread ends a process that is visited")),
         }
     }
 
@@ -203,10 +196,7 @@ impl<'c> Visitor<'c> {
     fn end(&self, process: u32) -> Result<u64, Error> {
         let mailbox = self.other(process)?;
         mailbox.ask(VisitRequest::End);
-        let _ = waitpid(
-            Pid::from_raw(mailbox.process.load(SeqCst)),
-            WaitOptions::empty(),
-        );
+        let _ = waitpid(Pid::from_raw(mailbox.process.load(SeqCst)), WaitOptions::empty());
         mailbox.process.store(0, SeqCst);
         Ok(0)
     }
@@ -228,9 +218,7 @@ impl User for Visitor<'_> {
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
         match self.visited() {
             None => faults::store(address, value),
-            Some(other) => other
-                .access(VisitRequest::Write(address, value))
-                .map(|_| ()),
+            Some(other) => other.access(VisitRequest::Write(address, value)).map(|_| ()),
         }
     }
     fn call(&self, call: Call) -> Result<u64, Error> {

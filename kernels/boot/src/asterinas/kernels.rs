@@ -152,10 +152,7 @@ pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
         .filter(|package| package["name"] == "ostd")
         .find_map(|package| package["manifest_path"].as_str())
         .context("cargo names no sources of ostd")?;
-    Ok(Path::new(manifest)
-        .parent()
-        .unwrap_or(Path::new(""))
-        .to_path_buf())
+    Ok(Path::new(manifest).parent().unwrap_or(Path::new("")).to_path_buf())
 }
 
 /// Writes the sources of a kernel beside the build. Unchanged files keep their time.
@@ -189,10 +186,7 @@ pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Re
             write(&folder.join(&file), &read(&own.join(&file))?)?;
         }
     }
-    write(
-        &folder.join(SCRIPT),
-        &read(&home.join("trial").join(SCRIPT))?,
-    )?;
+    write(&folder.join(SCRIPT), &read(&home.join("trial").join(SCRIPT))?)?;
     let patched = "\n[patch.crates-io]\nostd = { path = \"ostd\" }\n";
     let manifest = read(&own.join("Cargo.toml"))? + patched;
     write(&folder.join("Cargo.toml"), &manifest)?;
@@ -231,37 +225,23 @@ pub fn build(
     folder: &Path,
 ) -> anyhow::Result<PathBuf> {
     let script = folder.join(SCRIPT);
-    let flags = format!(
-        "{FLAGS}{} -Clink-arg=-T{}",
-        kernel.flags(),
-        script.display()
-    );
+    let flags = format!("{FLAGS}{} -Clink-arg=-T{}", kernel.flags(), script.display());
     let target = toolchain::target_directory("asterinas").join(kernel.place());
     let mut cargo = toolchain.build(Arch::X86_64, folder, &target, &flags);
     cargo.args(kernel.arguments());
     // ostd needs unstable features.
-    let status = cargo
-        .env("RUSTC_BOOTSTRAP", "1")
-        .status()
-        .context("starting cargo")?;
+    let status = cargo.env("RUSTC_BOOTSTRAP", "1").status().context("starting cargo")?;
     if !status.success() {
-        bail!(
-            "building the kernel with the flusher of {} with {toolchain} failed",
-            flusher.name()
-        );
+        bail!("building the kernel with the flusher of {} with {toolchain} failed", flusher.name());
     }
-    let built = target
-        .join("x86_64-unknown-none/release")
-        .join(kernel.name());
+    let built = target.join("x86_64-unknown-none/release").join(kernel.name());
     let mut image =
         std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
     // The emulator loads a multiboot image only if its header is a 32-bit one.
     const MACHINE: usize = 18;
     const EM_386: [u8; 2] = [3, 0];
     let machine = image.get_mut(MACHINE..MACHINE + EM_386.len());
-    machine
-        .context("the image has no ELF header")?
-        .copy_from_slice(&EM_386);
+    machine.context("the image has no ELF header")?.copy_from_slice(&EM_386);
     let path = folder.join("kernel.elf");
     std::fs::write(&path, image).with_context(|| format!("writing {}", path.display()))?;
     Ok(path)

@@ -35,17 +35,12 @@ impl Report for Measurement {
             "row" => {
                 let (unit, rest) = rest.split_once(' ').context("a row without a unit")?;
                 let (operation, value) = rest.split_once('|').context("a row without a value")?;
-                let value = value
-                    .parse()
-                    .with_context(|| format!("the value of {operation}"))?;
+                let value = value.parse().with_context(|| format!("the value of {operation}"))?;
                 self.rows.insert((operation.into(), unit.into()), value);
             }
             "stale" => {
                 let (how, count) = rest.split_once(' ').context("no count of stale accesses")?;
-                self.stale.insert(
-                    how.into(),
-                    count.parse().context("a count of stale accesses")?,
-                );
+                self.stale.insert(how.into(), count.parse().context("a count of stale accesses")?);
             }
             "end" => {
                 self.sound = rest == "sound";
@@ -140,19 +135,8 @@ fn without_colours(line: &str) -> String {
 pub fn run<R: Report>(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<R> {
     let mut machine = Command::new(emulator)
         .args(["-machine", "q35", "-cpu", "max,-rdrand,-rdseed,-cx16"])
-        .args([
-            "-accel",
-            "tcg,thread=single",
-            "-icount",
-            "shift=0,sleep=off",
-        ])
-        .args([
-            "-rtc",
-            "base=2026-01-01,clock=vm",
-            "-m",
-            "4G",
-            "-nodefaults",
-        ])
+        .args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"])
+        .args(["-rtc", "base=2026-01-01,clock=vm", "-m", "4G", "-nodefaults"])
         .args(["-display", "none", "-no-reboot", "-serial", "stdio"])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
         .args(["-smp", &cpus.to_string(), "-kernel"])
@@ -166,10 +150,7 @@ pub fn run<R: Report>(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Resu
     let (sender, lines) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            if sender
-                .send(String::from_utf8_lossy(&line).into_owned())
-                .is_err()
-            {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 break;
             }
         }
@@ -199,10 +180,7 @@ fn follow<R: Report>(lines: &mpsc::Receiver<String>) -> anyhow::Result<R> {
                 said.join("\n")
             ),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                bail!(
-                    "the emulator ended before the kernel did; its output:\n{}",
-                    said.join("\n")
-                )
+                bail!("the emulator ended before the kernel did; its output:\n{}", said.join("\n"))
             }
         }
     }

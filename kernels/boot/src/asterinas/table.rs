@@ -66,13 +66,7 @@ pub fn markdown(rows: &[Row]) -> String {
         "| operation | unit | CPUs | ostd | quell |\n| --- | --- | --- | --- | --- |\n",
     );
     for row in rows {
-        let Row {
-            operation,
-            unit,
-            cpus,
-            ostd,
-            quell,
-        } = row;
+        let Row { operation, unit, cpus, ostd, quell } = row;
         let _ = writeln!(text, "| {operation} | {unit} | {cpus} | {ostd} | {quell} |");
     }
     text

@@ -108,9 +108,8 @@ fn test(
         let tests: Vec<_> = (outcomes.iter())
             .map(|(flusher, cpus, tests)| json!({ "flusher": flusher.name(), "cpus": cpus, "of": tests }))
             .collect();
-        let suites: Vec<_> = (suites.iter())
-            .map(|(cpus, suite)| json!({ "cpus": cpus, "of": suite }))
-            .collect();
+        let suites: Vec<_> =
+            (suites.iter()).map(|(cpus, suite)| json!({ "cpus": cpus, "of": suite })).collect();
         println!("{}", json!({ "tests": tests, "conformance": suites }));
     } else {
         for (flusher, cpus, tests) in &outcomes {

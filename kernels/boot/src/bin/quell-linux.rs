@@ -56,9 +56,7 @@ impl Series {
     fn run(self) -> anyhow::Result<()> {
         let lock = Lock::take()?;
         let source = match self.tree {
-            Some(tree) => tree
-                .canonicalize()
-                .with_context(|| tree.display().to_string())?,
+            Some(tree) => tree.canonicalize().with_context(|| tree.display().to_string())?,
             None => tree::fetch(&lock)?,
         };
         let mails = series::mails(&source)?;
@@ -90,12 +88,7 @@ struct Soak {
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
     /// Only programs that have one of these texts in their name: `--only cow,--mremap`
-    #[arg(
-        long,
-        value_name = "TEXTS",
-        value_delimiter = ',',
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "TEXTS", value_delimiter = ',', allow_hyphen_values = true)]
     only: Vec<String>,
     /// Leave out this rule of the engine, by the name of its mutant; something must fail. Of the kernels `debug` and `mutants`
     #[arg(long, value_name = "RULE")]
@@ -129,9 +122,7 @@ impl Soak {
             mechanisms: self.mechanisms,
             seconds: self.seconds,
             only: self.only,
-            words: forget(self.forget.as_deref(), flavour)?
-                .into_iter()
-                .collect(),
+            words: forget(self.forget.as_deref(), flavour)?.into_iter().collect(),
             counted: self.counted || self.emulator.is_some(),
             emulator: self.emulator,
             limit: Duration::from_secs(60 * self.minutes),
@@ -230,11 +221,7 @@ impl Conformance {
                 (failures, saw) => println!("{cpus} CPUs  FAILED  {name}, on {failures}: {saw}"),
             }
         })?;
-        let mut failed = checked
-            .checks
-            .iter()
-            .filter(|check| check.failures > 0)
-            .count();
+        let mut failed = checked.checks.iter().filter(|check| check.failures > 0).count();
         println!("{} checks, {failed} failed", checked.checks.len());
         for (cpus, splat) in &checked.splats {
             println!("{cpus} CPUs  FAILED  Linux reported:");
@@ -289,14 +276,10 @@ fn run(step: Step) -> anyhow::Result<bool> {
             let files = tree::changed(&tree::fetch(&Lock::take()?)?)?;
             println!("every edit fits: {} files", files.len());
         }
-        Step::Engine => println!(
-            "{}",
-            make::engine(&Lock::take()?, Flavour::Quell)?.display()
-        ),
-        Step::Configure { kernel } => println!(
-            "{}",
-            make::configure(&Lock::take()?, kernel.into())?.1.display()
-        ),
+        Step::Engine => println!("{}", make::engine(&Lock::take()?, Flavour::Quell)?.display()),
+        Step::Configure { kernel } => {
+            println!("{}", make::configure(&Lock::take()?, kernel.into())?.1.display())
+        }
         Step::Build { kernel } => {
             println!("{}", make::build(&Lock::take()?, kernel.into())?.display())
         }

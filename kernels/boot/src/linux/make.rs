@@ -84,18 +84,8 @@ impl Flavour {
             Flavour::Stock | Flavour::Series(_) => &["kernel.config"],
             Flavour::Quell => &["kernel.config", "quell.config"],
             Flavour::Mutants => &["kernel.config", "quell.config", "mutants.config"],
-            Flavour::Debug => &[
-                "kernel.config",
-                "quell.config",
-                "debug.config",
-                "soak.config",
-            ],
-            Flavour::Kasan => &[
-                "kernel.config",
-                "quell.config",
-                "kasan.config",
-                "soak.config",
-            ],
+            Flavour::Debug => &["kernel.config", "quell.config", "debug.config", "soak.config"],
+            Flavour::Kasan => &["kernel.config", "quell.config", "kasan.config", "soak.config"],
         }
     }
 }
@@ -110,13 +100,10 @@ pub fn check_tools() -> anyhow::Result<()> {
         .filter(|(program, _)| which(program).is_none())
         .map(|(_, package)| package)
         .chain(
-            [
-                ("/usr/include/libelf.h", "libelf-dev"),
-                ("/usr/include/openssl/ssl.h", "libssl-dev"),
-            ]
-            .into_iter()
-            .filter(|(file, _)| !Path::new(file).exists())
-            .map(|(_, package)| package),
+            [("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/openssl/ssl.h", "libssl-dev")]
+                .into_iter()
+                .filter(|(file, _)| !Path::new(file).exists())
+                .map(|(_, package)| package),
         )
         .collect();
     if !missing.is_empty() {
@@ -154,14 +141,8 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         .arg(root.join("scripts/build-c"))
         .env("CARGO_TARGET_DIR", target)
         .env("QUELL_BUILD_STD", "1")
-        .env(
-            "QUELL_FEATURES",
-            "batch,extents,tags,lazy,remote,kernel,text",
-        )
-        .env(
-            "QUELL_UNCHECKED",
-            if flavour == Flavour::Quell { "1" } else { "" },
-        )
+        .env("QUELL_FEATURES", "batch,extents,tags,lazy,remote,kernel,text")
+        .env("QUELL_UNCHECKED", if flavour == Flavour::Quell { "1" } else { "" })
         .env("RUSTFLAGS", flags)
         .stderr(std::process::Stdio::inherit())
         .output()
@@ -174,17 +155,12 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let (library, object) = (folder.join("engine.a"), folder.join("engine.o"));
     std::fs::copy(String::from_utf8(output.stdout)?.trim(), &library)?;
     // Linux has its own memory functions and compiler helpers.
-    let members = Command::new("ar")
-        .arg("t")
-        .arg(&library)
-        .output()
-        .context("starting ar")?;
+    let members = Command::new("ar").arg("t").arg(&library).output().context("starting ar")?;
     let members = String::from_utf8(members.stdout)?;
-    run(Command::new("ar").arg("d").arg(&library).args(
-        members
-            .lines()
-            .filter(|name| name.starts_with("compiler_builtins")),
-    ))?;
+    run(Command::new("ar")
+        .arg("d")
+        .arg(&library)
+        .args(members.lines().filter(|name| name.starts_with("compiler_builtins"))))?;
     let mut link = Command::new("ld");
     link.args(["-r", "--gc-sections", "-T"])
         .arg(integration().join("engine.lds"))
@@ -196,18 +172,8 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     run(link.arg(&library))?;
     // Without this section, the linker would assume that the object needs an executable stack.
     run(Command::new("objcopy")
-        .args([
-            "-R",
-            ".note.GNU-stack",
-            "--add-section",
-            ".note.GNU-stack=/dev/null",
-        ])
-        .args([
-            "--redefine-sym",
-            "memcpy=quell_copy",
-            "--redefine-sym",
-            "memset=quell_fill",
-        ])
+        .args(["-R", ".note.GNU-stack", "--add-section", ".note.GNU-stack=/dev/null"])
+        .args(["--redefine-sym", "memcpy=quell_copy", "--redefine-sym", "memset=quell_fill"])
         .arg(&object))?;
     let text = Command::new("objdump")
         .args(["-d", "--no-show-raw-insn"])
@@ -228,10 +194,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
 /// mitigations.
 fn unguarded(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| {
-        let mut words = line
-            .split_once(":\t")
-            .map_or("", |(_, rest)| rest)
-            .split_whitespace();
+        let mut words = line.split_once(":\t").map_or("", |(_, rest)| rest).split_whitespace();
         let first = words.find(|word| !["bnd", "notrack", "rep", "repz"].contains(word));
         match first.unwrap_or_default() {
             "ret" | "retq" | "lret" => true,
@@ -364,10 +327,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     let config = std::fs::read_to_string(build.join(".config"))?;
     let lost = lost(&wanted, &config);
     if !lost.is_empty() {
-        bail!(
-            "Linux's configuration lacks {}: is this Linux 6.12?",
-            lost.join(", ")
-        );
+        bail!("Linux's configuration lacks {}: is this Linux 6.12?", lost.join(", "));
     }
     std::fs::rename(build.join("fragment"), &merged)?;
     Ok((source, build))
@@ -410,10 +370,7 @@ mod tests {
                       const char *quell_two(void);\nvoid quell_three(void);\n\
                       static inline void quell_four(void)\n{\n    quell_five();\n}\nvoid quell_five(void);\n";
         let text = "x = quell_one(1); quell_two(); quell_four();";
-        assert_eq!(
-            called(header, text),
-            ["quell_five", "quell_one", "quell_two"]
-        );
+        assert_eq!(called(header, text), ["quell_five", "quell_one", "quell_two"]);
     }
 
     #[test]
@@ -452,16 +409,8 @@ mod tests {
     #[test]
     fn the_glue_calls_the_engine() {
         let used = used().unwrap();
-        for name in [
-            "quell_switch_to",
-            "quell_batch_finish",
-            "quell_on_interrupt",
-            "quell_zero",
-        ] {
-            assert!(
-                used.iter().any(|used| used == name),
-                "{name} is not in {used:?}"
-            );
+        for name in ["quell_switch_to", "quell_batch_finish", "quell_on_interrupt", "quell_zero"] {
+            assert!(used.iter().any(|used| used == name), "{name} is not in {used:?}");
         }
         assert!(used.iter().all(|name| !name.starts_with("quell_hw_")));
     }

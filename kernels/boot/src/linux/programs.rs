@@ -28,10 +28,8 @@ const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\n";
 
 /// Libraries of self-tests, with their packages.
-const LIBRARIES: [(&str, &str); 2] = [
-    ("/usr/include/numaif.h", "libnuma-dev"),
-    ("/usr/include/sys/capability.h", "libcap-dev"),
-];
+const LIBRARIES: [(&str, &str); 2] =
+    [("/usr/include/numaif.h", "libnuma-dev"), ("/usr/include/sys/capability.h", "libcap-dev")];
 
 /// The content of `soak.toml`.
 #[derive(Deserialize)]
@@ -83,9 +81,8 @@ impl Entry {
     }
 
     fn stressor(&self, seconds: u64) -> Program {
-        let mut command: Vec<String> = ["/usr/bin/stress-ng", "--verify", "--no-rand-seed"]
-            .map(String::from)
-            .into();
+        let mut command: Vec<String> =
+            ["/usr/bin/stress-ng", "--verify", "--no-rand-seed"].map(String::from).into();
         command.extend(["--temp-path".into(), "/files".into()]);
         command.extend(["--timeout".into(), format!("{seconds}s")]);
         command.extend(self.run.iter().cloned());
@@ -128,31 +125,15 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     let wanted =
         |program: &Program| only.is_empty() || only.iter().any(|text| program.name.contains(text));
     let own: Vec<Program> = list.own.iter().map(Entry::own).filter(wanted).collect();
-    let selftests: Vec<Program> = list
-        .selftest
-        .iter()
-        .map(Entry::selftest)
-        .filter(wanted)
-        .collect();
-    let stressors: Vec<Program> = list
-        .stressor
-        .iter()
-        .map(|entry| entry.stressor(seconds))
-        .filter(wanted)
-        .collect();
+    let selftests: Vec<Program> =
+        list.selftest.iter().map(Entry::selftest).filter(wanted).collect();
+    let stressors: Vec<Program> =
+        list.stressor.iter().map(|entry| entry.stressor(seconds)).filter(wanted).collect();
     if own.is_empty() && selftests.is_empty() && stressors.is_empty() {
-        bail!(
-            "no program of {} has {} in its name",
-            place.display(),
-            only.join(" or ")
-        );
+        bail!("no program of {} has {} in its name", place.display(), only.join(" or "));
     }
     let lock = Lock::take()?;
-    let mut packed = ProgramImage {
-        programs: Vec::new(),
-        files: Vec::new(),
-        skipped: Vec::new(),
-    };
+    let mut packed = ProgramImage { programs: Vec::new(), files: Vec::new(), skipped: Vec::new() };
     let mut files = BTreeMap::new();
     for program in own {
         let place = program.command[0].trim_start_matches('/');
@@ -169,9 +150,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     if !selftests.is_empty() {
         match build(&lock) {
             Ok(folder) => add_selftests(&folder, selftests, &mut files, &mut packed)?,
-            Err(error) => packed
-                .skipped
-                .push(format!("Linux's self-tests: {error:#}")),
+            Err(error) => packed.skipped.push(format!("Linux's self-tests: {error:#}")),
         }
     }
     if !stressors.is_empty() {
@@ -189,9 +168,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     for (place, program) in [("bin/sh", "dash"), ("bin/cat", "cat"), ("bin/grep", "grep")] {
         match which(program) {
             Some(program) => add(place, &program, &mut files)?,
-            None => packed
-                .skipped
-                .push(format!("{program} is missing; some programs call it")),
+            None => packed.skipped.push(format!("{program} is missing; some programs call it")),
         }
     }
     // In a self-test, the kernel reads this file into pages that the program may not write.
@@ -238,9 +215,7 @@ fn add_selftests(
             add(&place, &file, files)?;
             packed.programs.push(program);
         } else {
-            packed
-                .skipped
-                .push(format!("{}: was not built", program.name));
+            packed.skipped.push(format!("{}: was not built", program.name));
         }
     }
     Ok(())
@@ -264,10 +239,7 @@ fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> an
     let read =
         |file: &Path| std::fs::read(file).with_context(|| format!("reading {}", file.display()));
     files.insert(place.into(), read(program)?);
-    let output = Command::new("ldd")
-        .arg(program)
-        .output()
-        .context("starting ldd")?;
+    let output = Command::new("ldd").arg(program).output().context("starting ldd")?;
     let text = String::from_utf8_lossy(&output.stdout);
     // If a thread is cancelled, the C library opens this library by itself.
     let unwinder = libraries(&text)
@@ -285,8 +257,7 @@ fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> an
 
 /// Returns the files in the output of `ldd`.
 fn libraries(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+    text.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
 }
 
 /// Compiles one of our programs with the compiler that builds Linux, and returns its path.
@@ -316,11 +287,7 @@ fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
     }
     let source = directory().join("tree");
     if !source.join("Makefile").is_file() {
-        bail!(
-            "{} is missing: `build debug` makes it from {}",
-            source.display(),
-            tree::PACKAGE
-        );
+        bail!("{} is missing: `build debug` makes it from {}", source.display(), tree::PACKAGE);
     }
     let source = source.canonicalize()?;
     let folder = directory().join("selftests");
@@ -368,12 +335,6 @@ mod tests {
         let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f2a)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f2b)\n\tlibgone.so => not found\n";
         let found: Vec<_> = libraries(text).collect();
-        assert_eq!(
-            found,
-            [
-                "/lib/x86_64-linux-gnu/libm.so.6",
-                "/lib64/ld-linux-x86-64.so.2"
-            ]
-        );
+        assert_eq!(found, ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/ld-linux-x86-64.so.2"]);
     }
 }

@@ -52,10 +52,7 @@ pub fn patches() -> anyhow::Result<Vec<Patch>> {
     lists.retain(|path| path.extension().is_some_and(|kind| kind == "toml"));
     lists.sort();
     let patch = |list: PathBuf| {
-        Ok(Patch {
-            message: read(&list.with_extension("txt"))?,
-            edits: Edits::read(&list, &[])?,
-        })
+        Ok(Patch { message: read(&list.with_extension("txt"))?, edits: Edits::read(&list, &[])? })
     };
     lists.into_iter().map(patch).collect()
 }
@@ -124,12 +121,7 @@ pub fn mails(source: &Path) -> anyhow::Result<Vec<PathBuf>> {
     };
     commit(&base, "Linux")?;
     for (number, (patch, files)) in patches.iter().zip(&steps).enumerate() {
-        eprintln!(
-            "patch {} of {}: {}",
-            number + 1,
-            patches.len(),
-            patch.subject()
-        );
+        eprintln!("patch {} of {}: {}", number + 1, patches.len(), patch.subject());
         commit(files, &patch.message)?;
     }
     let cover = read(&folder().join("0000-cover.txt"))?;
@@ -232,10 +224,7 @@ mod tests {
                 "[[edit]]\nfile = \"file\"\nwhy = \"a test\"\nat = \"{at}\"\nafter = \"{after}\\n\"\n"
             );
             std::fs::write(&list, text).unwrap();
-            Patch {
-                message: "a: b\n".to_string(),
-                edits: Edits::read(&list, &[]).unwrap(),
-            }
+            Patch { message: "a: b\n".to_string(), edits: Edits::read(&list, &[]).unwrap() }
         };
         let patches = [patch("one", "two"), patch("two", "three")];
         let (base, steps) = steps(source.path(), &patches).unwrap();

@@ -108,9 +108,7 @@ struct Row<'a> {
 impl Row<'_> {
     fn came(&self) -> [ProgramOutcome; 2] {
         [self.without, self.with].map(|ran| {
-            ran.map_or(ProgramOutcome::Nothing, |ran| {
-                ProgramOutcome::of(self.program, ran)
-            })
+            ran.map_or(ProgramOutcome::Nothing, |ran| ProgramOutcome::of(self.program, ran))
         })
     }
 
@@ -128,10 +126,7 @@ impl Row<'_> {
         let (Some(without), Some(with)) = (self.without, self.with) else {
             return worse;
         };
-        let new = with
-            .failed
-            .iter()
-            .filter(|part| !without.failed.contains(part));
+        let new = with.failed.iter().filter(|part| !without.failed.contains(part));
         worse.extend(new.map(|part| format!("part \"{part}\" fails")));
         let splats = with.splats.iter().map(|lines| title(lines));
         worse.extend(splats.filter(|title| !known.contains(title)));
@@ -181,8 +176,7 @@ impl Request {
         let with = self.halves(&packed)?;
         let again = (0..packed.programs.len()).filter(|&number| {
             let is_clean = |ran: &ProgramResult| is_clean(&packed.programs[number], ran);
-            with.iter()
-                .any(|half| !half.of(number).is_some_and(is_clean))
+            with.iter().any(|half| !half.of(number).is_some_and(is_clean))
         });
         let without = Rc::new(self.half(&packed, &again.collect::<Vec<_>>(), "off")?);
         let outcome = |(mechanisms, with): (&String, SoakRun)| Outcome {
@@ -253,10 +247,7 @@ impl Request {
             cpus: self.cpus,
             memory_mb: MEMORY_MB,
             files: packed.files.clone(),
-            programs: numbers
-                .iter()
-                .map(|&number| packed.programs[number].clone())
-                .collect(),
+            programs: numbers.iter().map(|&number| packed.programs[number].clone()).collect(),
             icount: self.counted,
             limit: self.limit,
             verbose: self.verbose,
@@ -267,20 +258,14 @@ impl Request {
             let came = ProgramOutcome::of(program, one);
             let (word, seconds) = (came.word(), one.milliseconds.div_ceil(1000));
             let why = came.why().map(|why| format!(": {why}")).unwrap_or_default();
-            eprintln!(
-                "quell={mechanisms}  {word}  {seconds:>4} s  {}{why}",
-                program.name
-            );
+            eprintln!("quell={mechanisms}  {word}  {seconds:>4} s  {}{why}", program.name);
             for line in one.splats.iter().flatten() {
                 eprintln!("    {line}");
             }
             if matches!(came, ProgramOutcome::Failed(_)) {
                 one.last.iter().for_each(|line| eprintln!("    | {line}"));
             }
-            ran.push(ProgramResult {
-                program: number,
-                ..one.clone()
-            });
+            ran.push(ProgramResult { program: number, ..one.clone() });
         })?;
         Ok(SoakRun { ran, counted })
     }
@@ -288,48 +273,30 @@ impl Request {
 
 impl Outcome {
     fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.packed
-            .programs
-            .iter()
-            .enumerate()
-            .map(move |(number, program)| Row {
-                program,
-                without: self.without.of(number),
-                with: self.with.of(number),
-            })
+        self.packed.programs.iter().enumerate().map(move |(number, program)| Row {
+            program,
+            without: self.without.of(number),
+            with: self.with.of(number),
+        })
     }
 
     /// Returns the kernel's complaints without the engine.
     fn known(&self) -> BTreeSet<String> {
-        self.without
-            .ran
-            .iter()
-            .flat_map(|ran| &ran.splats)
-            .map(|lines| title(lines))
-            .collect()
+        self.without.ran.iter().flat_map(|ran| &ran.splats).map(|lines| title(lines)).collect()
     }
 
     /// Returns whether nothing is worse with the engine, and its counts equal Linux's.
     pub fn holds(&self) -> bool {
         let known = self.known();
-        let agree = self
-            .with
-            .counted
-            .as_ref()
-            .is_none_or(|counted| counted.agree().is_ok());
+        let agree = self.with.counted.as_ref().is_none_or(|counted| counted.agree().is_ok());
         agree && self.rows().all(|row| row.worse(&known).is_empty())
     }
 
     /// Prints a table and remarks.
     pub fn print(&self) {
         let known = self.known();
-        let width = self
-            .packed
-            .programs
-            .iter()
-            .map(|program| program.name.len())
-            .max()
-            .unwrap_or(0);
+        let width =
+            self.packed.programs.iter().map(|program| program.name.len()).max().unwrap_or(0);
         println!("{:width$}  off   {}", "program", self.mechanisms);
         let mut counts = [[0usize; 3]; 2];
         for row in self.rows() {
@@ -356,10 +323,9 @@ impl Outcome {
             );
         }
         let splats = |half: &SoakRun| half.ran.iter().map(|ran| ran.splats.len()).sum::<usize>();
-        for (what, counts, half) in [
-            ("off", counts[0], &*self.without),
-            (&self.mechanisms, counts[1], &self.with),
-        ] {
+        for (what, counts, half) in
+            [("off", counts[0], &*self.without), (&self.mechanisms, counts[1], &self.with)]
+        {
             let [passed, skipped, failed] = counts;
             println!(
                 "Linux ({}) on {} CPUs, quell={what}: {passed} passed, {skipped} were skipped, {failed} failed, {} splats",
@@ -446,23 +412,15 @@ mod tests {
 
     fn worse(without: &ProgramResult, with: &ProgramResult, known: &[&str]) -> Vec<String> {
         let program = program("p");
-        let row = Row {
-            program: &program,
-            without: Some(without),
-            with: Some(with),
-        };
+        let row = Row { program: &program, without: Some(without), with: Some(with) };
         row.worse(&known.iter().map(|title| title.to_string()).collect())
     }
 
     #[test]
     fn what_passes_without_must_pass_with() {
         let good = ran(Some(ExitKind::Code(0)), &[], &[]);
-        for bad in [
-            Some(ExitKind::Code(1)),
-            Some(ExitKind::Signal(11)),
-            Some(ExitKind::Late),
-            None,
-        ] {
+        for bad in [Some(ExitKind::Code(1)), Some(ExitKind::Signal(11)), Some(ExitKind::Late), None]
+        {
             let bad = ran(bad, &[], &[]);
             assert_eq!(worse(&good, &bad, &[]).len(), 1);
             assert!(worse(&bad, &bad, &[]).is_empty());
@@ -512,9 +470,6 @@ mod tests {
             ProgramOutcome::of(&program("cow"), &ended(3)),
             ProgramOutcome::Failed("code 3".into())
         );
-        assert_eq!(
-            ProgramOutcome::of(&program("cow"), &ended(4)),
-            ProgramOutcome::Skipped
-        );
+        assert_eq!(ProgramOutcome::of(&program("cow"), &ended(4)), ProgramOutcome::Skipped);
     }
 }

@@ -52,10 +52,7 @@ impl Lock {
         let file = File::create(&place).with_context(|| format!("opening {}", place.display()))?;
         let mut taken = flock(&file, FlockOperation::NonBlockingLockExclusive);
         if taken == Err(Errno::WOULDBLOCK) {
-            eprintln!(
-                "waiting for another build, which has locked {}",
-                place.display()
-            );
+            eprintln!("waiting for another build, which has locked {}", place.display());
             taken = flock(&file, FlockOperation::LockExclusive);
         }
         taken.with_context(|| format!("locking {}", place.display()))?;
@@ -69,9 +66,7 @@ impl Lock {
 /// If the command doesn't start, or fails.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .with_context(|| format!("starting {name}"))?;
+    let status = command.status().with_context(|| format!("starting {name}"))?;
     if !status.success() {
         bail!("{name} failed ({status})");
     }
@@ -104,10 +99,8 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
             })?;
         }
         eprintln!("fetching {PACKAGE}");
-        run(Command::new("apt-get")
-            .args(["-q", "download", PACKAGE])
-            .current_dir(&partial))
-        .context("apt-get update may help")?;
+        run(Command::new("apt-get").args(["-q", "download", PACKAGE]).current_dir(&partial))
+            .context("apt-get update may help")?;
         let package = std::fs::read_dir(&partial)?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|kind| kind == "deb"))
@@ -191,14 +184,9 @@ pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
     let (edits, here) = (edits()?, integration());
     let added = edits.added(&here)?;
     if let Some((_, name)) = added.iter().find(|(_, name)| source.join(name).exists()) {
-        bail!(
-            "{} is a file of Linux's: ours needs another name",
-            name.display()
-        );
+        bail!("{} is a file of Linux's: ours needs another name", name.display());
     }
-    edits
-        .changed(source, &here)
-        .context("kernels/linux/edits.toml")
+    edits.changed(source, &here).context("kernels/linux/edits.toml")
 }
 
 #[cfg(test)]

@@ -94,26 +94,15 @@ impl Comparison {
             return Err(UsageError::NoRows { without }.into());
         }
         let emulator = qemu::find(Arch::X86_64)?;
-        let kernel = linux::find(
-            options.kernel.as_deref(),
-            options.modules.as_deref(),
-            options.fetch,
-        )?;
+        let kernel =
+            linux::find(options.kernel.as_deref(), options.modules.as_deref(), options.fetch)?;
         let other = |image: &Option<PathBuf>| {
             let image = image.as_deref();
             let found = image.map(|image| linux::find(Some(image), None, false));
             found.transpose()
         };
         let (patched, on_quell) = (other(&options.patched)?, other(&options.on_quell)?);
-        Ok(Comparison {
-            options,
-            runs,
-            without,
-            emulator,
-            kernel,
-            patched,
-            on_quell,
-        })
+        Ok(Comparison { options, runs, without, emulator, kernel, patched, on_quell })
     }
 
     /// Returns the tools of the comparison, in one line.
@@ -292,10 +281,7 @@ impl Linux<'_> {
             1 => String::new(),
             boots => format!(", boot {} of {boots}", boot + 1),
         };
-        let bar = progress(
-            format!("{name} on {}{which}", counted(self.machine.cpus)),
-            jobs as u64,
-        );
+        let bar = progress(format!("{name} on {}{which}", counted(self.machine.cpus)), jobs as u64);
         let outcome = follow(self.options, command, &bar, |event| {
             matches!(event["event"].as_str(), Some("done" | "failed"))
         })?;
@@ -363,10 +349,7 @@ pub(super) fn initial_files(
 ) -> anyhow::Result<(Images, TempPath)> {
     let archive = linux::initial_files(kernel, program, jobs, &[], &[])?;
     let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
-    let images = Images {
-        kernel: kernel.image.clone(),
-        program: file.to_path_buf(),
-    };
+    let images = Images { kernel: kernel.image.clone(), program: file.to_path_buf() };
     Ok((images, file))
 }
 
@@ -378,14 +361,8 @@ fn lasting_initial_files(
     jobs: &[Job],
 ) -> anyhow::Result<Images> {
     let place = linux::cache().join(name);
-    files::replace(
-        &place,
-        &linux::initial_files(kernel, program, jobs, &[], &[])?,
-    )?;
-    Ok(Images {
-        kernel: kernel.image.clone(),
-        program: place,
-    })
+    files::replace(&place, &linux::initial_files(kernel, program, jobs, &[], &[])?)?;
+    Ok(Images { kernel: kernel.image.clone(), program: place })
 }
 
 /// Combines the outcomes of each case in several boots.

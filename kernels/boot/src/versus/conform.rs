@@ -106,12 +106,7 @@ impl Programs {
                     follow::Line::Text(text) => return splats.line(text),
                 };
                 let (name, failures, saw) = match serde_json::from_value(event.clone()) {
-                    Ok(Event::Checked {
-                        name,
-                        failures,
-                        saw,
-                        ..
-                    }) => (name, failures, saw),
+                    Ok(Event::Checked { name, failures, saw, .. }) => (name, failures, saw),
                     Ok(Event::Failed { job, why }) => {
                         let job = jobs.get(job).map(|job| job.workload.clone());
                         (job.unwrap_or_default(), 1, why)
@@ -129,12 +124,7 @@ impl Programs {
                     Err(_) if event["event"] == "finding" => ("hunt".into(), 1, event.to_string()),
                     Err(_) => return,
                 };
-                let check = Check {
-                    cpus,
-                    name,
-                    failures,
-                    saw,
-                };
+                let check = Check { cpus, name, failures, saw };
                 report(&check);
                 checked.checks.push(check);
             })?;

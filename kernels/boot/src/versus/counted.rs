@@ -32,9 +32,7 @@ impl BootCounters {
         let ([before, after], sent) = (self.interrupts, self.get("sent"));
         let early = self.get("served_early");
         if before > sent {
-            return Err(format!(
-                "Linux counted {before} interrupts, but the engine sent {sent}"
-            ));
+            return Err(format!("Linux counted {before} interrupts, but the engine sent {sent}"));
         }
         if sent > after + early {
             return Err(format!(
@@ -45,20 +43,12 @@ impl BootCounters {
     }
 
     pub(super) fn of(event: &Event) -> Option<BootCounters> {
-        let Event::Counted {
-            before,
-            engine,
-            after,
-        } = event
-        else {
+        let Event::Counted { before, engine, after } = event else {
             return None;
         };
         // A row contains its name, a number for each CPU, and its description.
-        let sum = |row: &str| -> u64 {
-            row.split(' ')
-                .filter_map(|word| word.parse::<u64>().ok())
-                .sum()
-        };
+        let sum =
+            |row: &str| -> u64 { row.split(' ').filter_map(|word| word.parse::<u64>().ok()).sum() };
         let counter = |line: &str| {
             let (name, count) = line.split_once(' ')?;
             Some((name.to_string(), count.parse().ok()?))

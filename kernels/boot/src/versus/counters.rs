@@ -34,9 +34,8 @@ pub struct Invalidations {
 
 /// Returns the sum over all CPUs of a row of `/proc/interrupts`, if the row exists.
 fn interrupts(text: &str, row: &str) -> Option<u64> {
-    let rest = text
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix(row)?.strip_prefix(':'))?;
+    let rest =
+        text.lines().find_map(|line| line.trim_start().strip_prefix(row)?.strip_prefix(':'))?;
     rest.split_whitespace()
         .map_while(|word| word.parse::<u64>().ok())
         .try_fold(0u64, u64::checked_add)
@@ -71,9 +70,7 @@ fn flushes(text: &str) -> Vec<Flush> {
     let field = |line: &str, name: &str| -> Option<u64> {
         let rest = &line[line.find(name)? + name.len()..];
         let rest = rest.trim_start();
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         rest[..end].parse().ok()
     };
     text.lines()
@@ -91,13 +88,9 @@ fn flushes(text: &str) -> Vec<Flush> {
 /// Returns the invalidations of a histogram, or `None` if events were lost.
 fn invalidations(text: &str) -> Option<Invalidations> {
     let mut sum = Invalidations::default();
-    let dropped = text.lines().find_map(|line| {
-        line.trim()
-            .strip_prefix("Dropped:")?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    });
+    let dropped = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Dropped:")?.trim().parse::<u64>().ok());
     if dropped != Some(0) {
         return None;
     }
@@ -147,20 +140,9 @@ struct Window<'e> {
 
 fn window(event: &Event) -> Result<Window<'_>, String> {
     match event {
-        Event::Done {
-            done,
-            ticks,
-            before,
-            after,
-            flushes,
-            ..
-        } => Ok(Window {
-            done: *done,
-            ticks: *ticks,
-            before,
-            after,
-            flushes,
-        }),
+        Event::Done { done, ticks, before, after, flushes, .. } => {
+            Ok(Window { done: *done, ticks: *ticks, before, after, flushes })
+        }
         Event::Failed { why, .. } => Err(why.clone()),
         _ => Err("not the result of a job".to_string()),
     }
@@ -214,8 +196,7 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
     let (before, after) = (memory(&timed.before.memory), memory(&timed.after.memory));
     let grown = |prefix: &str| -> u64 {
         let rows = after.iter().filter(|(name, _)| name.starts_with(prefix));
-        rows.map(|(name, now)| now.saturating_sub(before.get(name).copied().unwrap_or(0)))
-            .sum()
+        rows.map(|(name, now)| now.saturating_sub(before.get(name).copied().unwrap_or(0))).sum()
     };
     let is = |parameter: &str, value: u64| case.workload.get(parameter) == Some(value);
     let (what, count) = match case.workload.name() {
@@ -257,11 +238,7 @@ mod tests {
 
     #[test]
     fn flushes_are_told_apart_from_requests() {
-        let expected = Invalidations {
-            local: 600,
-            remote: 100,
-            whole: 100,
-        };
+        let expected = Invalidations { local: 600, remote: 100, whole: 100 };
         assert_eq!(invalidations(HISTOGRAM), Some(expected));
     }
 
@@ -291,13 +268,10 @@ mod tests {
 
     #[test]
     fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
-        let cases = rows(
-            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
-            1,
-            Scale::Times(1),
-        )
-        .unwrap()
-        .cases;
+        let cases =
+            rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 1, Scale::Times(1))
+                .unwrap()
+                .cases;
         // The first CPU slept for 200 of the ticks.
         let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
@@ -309,42 +283,26 @@ mod tests {
 
     #[test]
     fn a_case_without_result_says_why() {
-        let cases = rows(
-            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
-            2,
-            Scale::Times(1),
-        )
-        .unwrap()
-        .cases;
-        let failed = Event::Failed {
-            job: 1,
-            why: "no tracefs".to_string(),
-        };
-        let outcomes = outcomes(
-            &cases,
-            &[done(0, 5_000, ""), failed],
-            Some("no end after 3 s"),
-        );
+        let cases =
+            rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
+                .unwrap()
+                .cases;
+        let failed = Event::Failed { job: 1, why: "no tracefs".to_string() };
+        let outcomes = outcomes(&cases, &[done(0, 5_000, ""), failed], Some("no end after 3 s"));
         assert_eq!(outcomes[0], Err("no tracefs".to_string()));
         assert_eq!(outcomes[1], Err("no end after 3 s".to_string()));
     }
 
     #[test]
     fn work_that_was_not_done_is_remarked() {
-        let cases = rows(
-            &[quell_workloads::Workload::from_name("swap").unwrap()],
-            1,
-            Scale::Times(1),
-        )
-        .unwrap()
-        .cases;
+        let cases =
+            rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Times(1))
+                .unwrap()
+                .cases;
         let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases[..1], &events, None);
         let remark = outcomes[0].as_ref().unwrap().remark.clone();
-        assert_eq!(
-            remark.as_deref(),
-            Some("0 pages swapped out in 25600 operations")
-        );
+        assert_eq!(remark.as_deref(), Some("0 pages swapped out in 25600 operations"));
     }
 
     proptest! {

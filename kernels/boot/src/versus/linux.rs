@@ -101,11 +101,7 @@ fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
             image.display()
         );
     }
-    Ok(Kernel {
-        image: image.to_path_buf(),
-        modules,
-        release,
-    })
+    Ok(Kernel { image: image.to_path_buf(), modules, release })
 }
 
 /// Returns the folder of a release's modules, in the tree that contains the image.
@@ -140,8 +136,7 @@ fn fetched() -> Option<PathBuf> {
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
         })
 }
 
@@ -166,28 +161,19 @@ fn download() -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(&partial).with_context(|| format!("making {}", partial.display()))?;
     remark!("fetching {package}");
     let run = |command: &mut Command, what: &str| -> anyhow::Result<()> {
-        let output = command
-            .current_dir(&partial)
-            .output()
-            .with_context(|| what.to_string())?;
+        let output = command.current_dir(&partial).output().with_context(|| what.to_string())?;
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);
             bail!("{what} failed: {}", why.trim());
         }
         Ok(())
     };
-    run(
-        Command::new("apt-get").args(["download", &package]),
-        "apt-get download",
-    )?;
+    run(Command::new("apt-get").args(["download", &package]), "apt-get download")?;
     let archive = std::fs::read_dir(&partial)?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|kind| kind == "deb"))
         .context("apt-get download left no package")?;
-    run(
-        Command::new("dpkg").arg("-x").arg(&archive).arg("."),
-        "dpkg -x",
-    )?;
+    run(Command::new("dpkg").arg("-x").arg(&archive).arg("."), "dpkg -x")?;
     std::fs::remove_file(&archive)?;
     std::fs::rename(&partial, &place).with_context(|| format!("making {}", place.display()))?;
     fetched().context("the package has no kernel image")
@@ -196,9 +182,7 @@ fn download() -> anyhow::Result<PathBuf> {
 /// Returns the package with the highest version among lines `name - title` of a search.
 pub fn newest(search: &str) -> Option<String> {
     let numbers = |name: &str| -> Vec<u64> {
-        name.split(|c: char| !c.is_ascii_digit())
-            .filter_map(|digits| digits.parse().ok())
-            .collect()
+        name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
     };
     search
         .lines()

@@ -39,11 +39,8 @@ const TICK_US: u64 = 4_000;
 
 /// Returns the kernel's command line for a case.
 pub fn words(case: &Case, policy: Policy) -> Vec<String> {
-    let parameters: Vec<_> = case
-        .parameters
-        .iter()
-        .map(|pair| pair.replacen('=', ":", 1))
-        .collect();
+    let parameters: Vec<_> =
+        case.parameters.iter().map(|pair| pair.replacen('=', ":", 1)).collect();
     vec![
         format!("run={}", case.workload.name()),
         format!("policy={}", PolicyText(policy)),
@@ -66,18 +63,13 @@ pub fn outcome(case: &Case, run: &follow::Outcome) -> Outcome {
     if let Some(why) = &run.failure {
         return Err(why.clone());
     }
-    side(
-        case,
-        event("workload").ok_or("the kernel reported nothing")?,
-    )
+    side(case, event("workload").ok_or("the kernel reported nothing")?)
 }
 
 /// Creates a side of a row from the kernel's event.
 fn side(case: &Case, event: &Value) -> Outcome {
     let count = |name: &str| {
-        event[name]
-            .as_u64()
-            .ok_or_else(|| format!("the kernel's event has no {name}"))
+        event[name].as_u64().ok_or_else(|| format!("the kernel's event has no {name}"))
     };
     let operations = case.workload.operations(count("done")?);
     if operations == 0 {
@@ -121,13 +113,10 @@ mod tests {
     use serde_json::json;
 
     fn run(events: Vec<Value>, failure: Option<&str>) -> Outcome {
-        let case = &rows(
-            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
-            2,
-            Scale::Times(1),
-        )
-        .unwrap()
-        .cases[0];
+        let case =
+            &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
+                .unwrap()
+                .cases[0];
         let run = follow::Outcome {
             events,
             code: None,
@@ -149,20 +138,13 @@ mod tests {
         assert_eq!((side.instructions, side.interrupts), (50.0, 1.0));
         assert_eq!((side.invalidations, side.whole_flushes), (2.0, 0.5));
         assert_eq!(side.local_invalidations, Some(1.0));
-        assert!(
-            side.remark
-                .unwrap()
-                .starts_with("only 7 faults in 100 operations")
-        );
+        assert!(side.remark.unwrap().starts_with("only 7 faults in 100 operations"));
     }
 
     #[test]
     fn a_run_without_result_says_why() {
         let failed = json!({"event": "failed", "what": "memory", "why": "too little"});
-        assert_eq!(
-            run(vec![failed], Some("code 1")),
-            Err("memory: too little".to_string())
-        );
+        assert_eq!(run(vec![failed], Some("code 1")), Err("memory: too little".to_string()));
         assert_eq!(run(vec![], Some("no end")), Err("no end".to_string()));
         assert!(run(vec![], None).is_err());
         assert!(run(vec![json!({"event": "workload", "done": "many"})], None).is_err());

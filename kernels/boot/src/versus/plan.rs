@@ -57,11 +57,7 @@ pub struct Rows {
 pub fn rows(workloads: &[Workload], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
     let mut rows = Rows::default();
     let all = Workload::all();
-    let workloads = if workloads.is_empty() {
-        &all
-    } else {
-        workloads
-    };
+    let workloads = if workloads.is_empty() { &all } else { workloads };
     for workload in workloads {
         add(*workload, cpus, scale, &mut rows)?;
     }
@@ -95,21 +91,12 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
         ],
     };
     // A user's file may have the name of a built-in workload.
-    let name = if plain.is_built_in() {
-        plain.name()
-    } else {
-        ""
-    };
+    let name = if plain.is_built_in() { plain.name() } else { "" };
     match name {
         "dontneed" => {
             let much = format!("iterations={}", scale.of(5_000));
             for (variant, parameters) in others {
-                case(
-                    variant,
-                    cpus,
-                    &[&[much.as_str()], *parameters].concat(),
-                    usual,
-                )?;
+                case(variant, cpus, &[&[much.as_str()], *parameters].concat(), usual)?;
             }
         }
         "swap" => {
@@ -147,12 +134,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             // We limit the number of requests with all their syncs instead of the time, so that windows contain the
             // same work. They contain all CPUs' instructions, so computing would measure the other CPUs.
             let much = format!("limit={}", scale.of(2_000));
-            case(
-                "random writes",
-                cpus,
-                &[&much, "duration=60s", "compute=0"],
-                usual,
-            )?;
+            case("random writes", cpus, &[&much, "duration=60s", "compute=0"], usual)?;
         }
         "readers" => {
             // Each published process has many threads.
@@ -189,11 +171,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             // pause after each move allows that. Without the pause, the reader might run at the next timer tick, some
             // 200 moves later, and none of these would interrupt anybody.
             let much = format!("moves={}", scale.of(40_000));
-            let variant = if cpus == 1 {
-                "alone"
-            } else {
-                "others read them"
-            };
+            let variant = if cpus == 1 { "alone" } else { "others read them" };
             case(variant, cpus, &[&much, "rest=100ns"], usual)?;
         }
         _ => match plain.check(usize::from(cpus)) {
@@ -214,10 +192,7 @@ pub fn jobs(cases: &[Case]) -> Vec<Job> {
         handover: case.handover,
         traced,
     };
-    cases
-        .iter()
-        .flat_map(|case| [job(case, false), job(case, true)])
-        .collect()
+    cases.iter().flat_map(|case| [job(case, false), job(case, true)]).collect()
 }
 
 #[cfg(test)]
@@ -230,11 +205,7 @@ mod tests {
             for scale in [Scale::Quick, Scale::Times(1), Scale::Times(7)] {
                 let Rows { cases, without } = rows(&[], cpus, scale).unwrap();
                 for case in &cases {
-                    assert_eq!(
-                        case.workload.check(usize::from(case.team)),
-                        Ok(()),
-                        "{case:?}"
-                    );
+                    assert_eq!(case.workload.check(usize::from(case.team)), Ok(()), "{case:?}");
                     assert!(case.team <= cpus, "{case:?}");
                 }
                 for workload in Workload::all() {
@@ -242,9 +213,7 @@ mod tests {
                     let none = workload.name() == "readers" && cpus > 4 && cpus % 2 == 1;
                     let said = without.iter().any(|why| why.starts_with(workload.name()));
                     assert_eq!(said, none, "{without:?}");
-                    let rows = cases
-                        .iter()
-                        .filter(|case| case.workload.name() == workload.name());
+                    let rows = cases.iter().filter(|case| case.workload.name() == workload.name());
                     assert_eq!(rows.count() == 0, none, "{} on {cpus}", workload.name());
                 }
             }
@@ -258,41 +227,25 @@ mod tests {
             let same = |other: &&Case| {
                 other.workload.name() == case.workload.name() && other.variant == case.variant
             };
-            assert_eq!(
-                cases[index + 1..]
-                    .iter()
-                    .find(same)
-                    .map(|case| &case.variant),
-                None
-            );
+            assert_eq!(cases[index + 1..].iter().find(same).map(|case| &case.variant), None);
         }
     }
 
     #[test]
     fn only_what_was_asked_for() {
-        let cases = rows(
-            &[quell_workloads::Workload::from_name("swap").unwrap()],
-            1,
-            Scale::Quick,
-        )
-        .unwrap()
-        .cases;
+        let cases = rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Quick)
+            .unwrap()
+            .cases;
         assert!(cases.iter().all(|case| case.workload.name() == "swap") && cases.len() == 2);
     }
 
     #[test]
     fn operations_of_readers_are_pages_of_the_measured_passes() {
-        let case = &rows(
-            &[quell_workloads::Workload::from_name("readers").unwrap()],
-            4,
-            Scale::Times(3),
-        )
-        .unwrap()
-        .cases[0];
+        let case =
+            &rows(&[quell_workloads::Workload::from_name("readers").unwrap()], 4, Scale::Times(3))
+                .unwrap()
+                .cases[0];
         // There are two processes of two threads with three passes, whatever the duration.
-        assert_eq!(
-            case.workload.operations(1_000_000),
-            3 * 2 * (42 << 20) / 4096
-        );
+        assert_eq!(case.workload.operations(1_000_000), 3 * 2 * (42 << 20) / 4096);
     }
 }

@@ -127,21 +127,9 @@ pub struct Row {
 type Count = (&'static str, fn(&Side) -> f64, fn(&Spread) -> [f64; 2]);
 
 const COUNTS: [Count; 3] = [
-    (
-        "interrupts",
-        |side| side.interrupts,
-        |spread| spread.interrupts,
-    ),
-    (
-        "invalidations",
-        |side| side.invalidations,
-        |spread| spread.invalidations,
-    ),
-    (
-        "instructions",
-        |side| side.instructions,
-        |spread| spread.instructions,
-    ),
+    ("interrupts", |side| side.interrupts, |spread| spread.interrupts),
+    ("invalidations", |side| side.invalidations, |spread| spread.invalidations),
+    ("instructions", |side| side.instructions, |spread| spread.instructions),
 ];
 
 /// The rows that a table shows.
@@ -177,11 +165,8 @@ impl RowFilter {
 impl Row {
     /// Returns the row's cells, in the order of [`RowFilter::columns`].
     pub fn cells(&self, shown: RowFilter) -> Vec<String> {
-        let mut cells = vec![
-            self.workload.to_string(),
-            self.variant.clone(),
-            self.cpus.to_string(),
-        ];
+        let mut cells =
+            vec![self.workload.to_string(), self.variant.clone(), self.cpus.to_string()];
         let sides: &[_] = match shown {
             RowFilter::Linux => &[&self.linux],
             RowFilter::LinuxPatched => &[&self.linux, &self.linux_patched],
@@ -262,9 +247,7 @@ impl Report {
     ) {
         let mut missing = Vec::new();
         let mut side = |name: &str, outcome: Outcome| {
-            outcome
-                .map_err(|why| missing.push(format!("{name}: {why}")))
-                .ok()
+            outcome.map_err(|why| missing.push(format!("{name}: {why}"))).ok()
         };
         let linux = side("linux", linux);
         let linux_patched = patched.and_then(|outcome| side("linux_patched", outcome));
@@ -317,10 +300,7 @@ impl Report {
             String::new(),
         ]);
         lines.extend(self.table(RowFilter::Quell));
-        let without = self
-            .without_rows
-            .iter()
-            .map(|why| format!("* no row: {why}"));
+        let without = self.without_rows.iter().map(|why| format!("* no row: {why}"));
         lines.extend(without);
         lines.extend(self.remarks().map(|remark| format!("* {remark}")));
         lines.join("\n")
@@ -340,10 +320,7 @@ impl Report {
     /// Returns the filters of the tables that show Linux.
     pub fn with_linux(&self) -> Vec<RowFilter> {
         let patched = self.linux_patched.as_ref().map(|_| RowFilter::LinuxPatched);
-        let on_quell = self
-            .linux_on_quell
-            .as_ref()
-            .map(|_| RowFilter::LinuxOnQuell);
+        let on_quell = self.linux_on_quell.as_ref().map(|_| RowFilter::LinuxOnQuell);
         match (patched, on_quell) {
             (None, None) => vec![RowFilter::Linux],
             (patched, on_quell) => patched.into_iter().chain(on_quell).collect(),
@@ -437,13 +414,10 @@ mod tests {
     }
 
     fn report(quell: Outcome) -> Report {
-        let case = &rows(
-            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
-            2,
-            Scale::Times(1),
-        )
-        .unwrap()
-        .cases[0];
+        let case =
+            &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
+                .unwrap()
+                .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
         report.add(case, 2, Ok(side(1.0, 11_877.9)), None, None, Some(quell));
         report
@@ -454,10 +428,7 @@ mod tests {
         let report = report(Ok(side(0.5, 9_000.0)));
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         let row = &json["rows"][0];
-        assert_eq!(
-            (&row["workload"], &row["cpus"]),
-            (&"dontneed".into(), &2.into())
-        );
+        assert_eq!((&row["workload"], &row["cpus"]), (&"dontneed".into(), &2.into()));
         assert!(row["variant"].is_string());
         for name in ["linux", "quell"] {
             for key in ["interrupts", "invalidations", "instructions"] {
@@ -473,42 +444,26 @@ mod tests {
         let json: serde_json::Value = serde_json::to_value(&report).unwrap();
         assert!(json["rows"][0]["quell"].is_null());
         let text = report.markdown("quell versus linux");
-        assert!(
-            text.contains("quell: it panicked") && text.contains("11 878"),
-            "{text}"
-        );
+        assert!(text.contains("quell: it panicked") && text.contains("11 878"), "{text}");
         assert!(!report.complete());
     }
 
     #[test]
     fn the_markdown_says_what_printed_it() {
         let text = report(Err("it panicked".to_string())).markdown("quell versus linux");
-        assert!(
-            text.starts_with("Printed by `quell versus linux`"),
-            "{text}"
-        );
-        assert!(
-            text.contains("| dontneed | others busy | 2 | 1.000 | 2.000 | 11 878 |"),
-            "{text}"
-        );
+        assert!(text.starts_with("Printed by `quell versus linux`"), "{text}");
+        assert!(text.contains("| dontneed | others busy | 2 | 1.000 | 2.000 | 11 878 |"), "{text}");
         assert!(text.ends_with("quell: it panicked"), "{text}");
     }
 
     #[test]
     fn linux_on_quell_stands_beside_linux_if_it_was_asked_for() {
-        let case = &rows(
-            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
-            2,
-            Scale::Times(1),
-        )
-        .unwrap()
-        .cases[0];
-        let mut report = Report::new("6.12", "QEMU", Policy::ALL);
-        assert!(
-            !serde_json::to_string(&report)
+        let case =
+            &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
                 .unwrap()
-                .contains("linux_on_quell")
-        );
+                .cases[0];
+        let mut report = Report::new("6.12", "QEMU", Policy::ALL);
+        assert!(!serde_json::to_string(&report).unwrap().contains("linux_on_quell"));
         report.linux_on_quell = Some("6.12, quell=all".to_string());
         let on_quell = Some(Ok(side(0.25, 5_938.95)));
         report.add(case, 2, Ok(side(1.0, 11_877.9)), None, on_quell, None);
@@ -529,10 +484,7 @@ mod tests {
         assert!(text.contains("interrupts, patched"), "{text}");
         assert!(text.contains("| dontneed | others busy | 2 | 1.000 | 0.500 | 0.50 |"));
         report.linux_on_quell = Some("6.12, quell=all".to_string());
-        assert_eq!(
-            report.with_linux(),
-            [RowFilter::LinuxPatched, RowFilter::LinuxOnQuell]
-        );
+        assert_eq!(report.with_linux(), [RowFilter::LinuxPatched, RowFilter::LinuxOnQuell]);
     }
 
     #[test]
@@ -563,10 +515,7 @@ mod tests {
         let report = report(Ok(side(0.5, 9_000.0)));
         let text = report.markdown("quell versus linux");
         assert!(!text.contains(": ratio"), "{text}");
-        assert!(
-            text.contains("| dontneed | others busy | 2 | 0.500 | 2.000 | 9 000 |"),
-            "{text}"
-        );
+        assert!(text.contains("| dontneed | others busy | 2 | 0.500 | 2.000 | 9 000 |"), "{text}");
     }
 
     #[test]

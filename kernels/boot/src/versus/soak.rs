@@ -83,14 +83,7 @@ impl BootFollower {
                 self.running = Some(first + program);
                 None
             }
-            Event::Ended {
-                how,
-                milliseconds,
-                passed,
-                failed,
-                last,
-                ..
-            } => {
+            Event::Ended { how, milliseconds, passed, failed, last, .. } => {
                 let program = self.running.take()?;
                 self.ran.push(ProgramResult {
                     program,
@@ -142,10 +135,7 @@ impl Soak {
                 linux::initial_files(&kernel, &program, &[], &self.programs[first..], &self.files)?;
             let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
             drop(archive);
-            let images = Images {
-                kernel: kernel.image.clone(),
-                program: file.to_path_buf(),
-            };
+            let images = Images { kernel: kernel.image.clone(), program: file.to_path_buf() };
             let mut words = self.words();
             words.extend(self.words.iter().cloned());
             let command = command_for(&emulator, &machine, &images, &words)?;
@@ -233,9 +223,7 @@ mod tests {
     fn a_splat_belongs_to_the_program_that_runs() {
         let mut following = BootFollower::default();
         following.event(Event::Starts { program: 1 }, 3);
-        following
-            .splats
-            .line("BUG: Bad page state in process x  pfn:00001");
+        following.splats.line("BUG: Bad page state in process x  pfn:00001");
         let ended = |program| Event::Ended {
             program,
             how: ExitKind::Code(0),

@@ -16,11 +16,7 @@ pub use riscv64::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
 
-#[cfg(not(any(
-    target_arch = "aarch64",
-    target_arch = "riscv64",
-    target_arch = "x86_64"
-)))]
+#[cfg(not(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "x86_64")))]
 compile_error!(
     "this kernel runs on x86_64, aarch64 and riscv64; another architecture needs a directory here"
 );

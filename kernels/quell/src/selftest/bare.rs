@@ -20,9 +20,7 @@ pub struct Barrier {
 impl Barrier {
     /// Creates a barrier for all CPUs.
     pub const fn new() -> Self {
-        Barrier {
-            arrived: AtomicUsize::new(0),
-        }
+        Barrier { arrived: AtomicUsize::new(0) }
     }
     /// Waits until every CPU has called this as often as this one.
     pub fn wait(&self) {

@@ -24,11 +24,7 @@ static FLUSHED: AtomicU64 = AtomicU64::new(0);
 
 fn page() -> Invalidation {
     let range = PageRange::base(Page::containing(ADDRESS), 1);
-    Invalidation::Range {
-        tag: Tag(1),
-        range,
-        scope: Scope::Leaf,
-    }
+    Invalidation::Range { tag: Tag(1), range, scope: Scope::Leaf }
 }
 
 fn flush_page() {
@@ -96,9 +92,7 @@ pub fn stale_shows() -> Outcome {
         format!("this machine hides stale translations; fresh without a flush: {fresh:?}")
     })?;
     let fresh = remap(Flush::OnInitiator)?;
-    check(fresh[0], || {
-        String::from("the flush on the initiator did not reach it")
-    })?;
+    check(fresh[0], || String::from("the flush on the initiator did not reach it"))?;
     check(fresh[1..].iter().all(|fresh| !fresh), || {
         format!("this machine hides missing shootdowns; fresh: {fresh:?}")
     })?;
@@ -107,16 +101,12 @@ pub fn stale_shows() -> Outcome {
 
 pub fn flush_works() -> Outcome {
     let fresh = remap(Flush::EverywhereByInterrupt)?;
-    check(fresh.iter().all(|&fresh| fresh), || {
-        format!("by interrupt, fresh: {fresh:?}")
-    })?;
+    check(fresh.iter().all(|&fresh| fresh), || format!("by interrupt, fresh: {fresh:?}"))?;
     if !Kernel.features().broadcast {
         return Ok(String::from("by interrupt"));
     }
     let fresh = remap(Flush::EverywhereByBroadcast)?;
-    check(fresh.iter().all(|&fresh| fresh), || {
-        format!("by broadcast, fresh: {fresh:?}")
-    })?;
+    check(fresh.iter().all(|&fresh| fresh), || format!("by broadcast, fresh: {fresh:?}"))?;
     Ok(String::from("by interrupt and by broadcast"))
 }
 
@@ -125,10 +115,7 @@ pub fn flush_works() -> Outcome {
 pub fn global_pages() -> Outcome {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;
-    let global = Entry {
-        global: true,
-        ..leaf(marked(OLD), true)
-    };
+    let global = Entry { global: true, ..leaf(marked(OLD), true) };
     let from = space_of(global);
     let to = space(marked(NEW), true);
     let reads = on_every_cpu(move |index| {
@@ -150,10 +137,7 @@ pub fn global_pages() -> Outcome {
             format!("cpu {index} read {before:x?}, after the flush {after:x?}")
         })?;
     }
-    Ok(format!(
-        "{kept} of {} CPUs kept them across a load",
-        cpu::count()
-    ))
+    Ok(format!("{kept} of {} CPUs kept them across a load", cpu::count()))
 }
 
 /// Reads a range's pages, maps other frames there, and flushes the range in one piece. Does so for a range of a program

@@ -16,10 +16,7 @@ struct Heap {
 unsafe impl Sync for Heap {}
 
 #[global_allocator]
-static HEAP: Heap = Heap {
-    memory: UnsafeCell::new([0; BYTES]),
-    used: AtomicUsize::new(0),
-};
+static HEAP: Heap = Heap { memory: UnsafeCell::new([0; BYTES]), used: AtomicUsize::new(0) };
 
 // SAFETY: blocks are disjoint because `used` only grows, and they are inside the memory.
 unsafe impl GlobalAlloc for Heap {

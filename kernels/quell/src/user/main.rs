@@ -55,15 +55,7 @@ fn workload(cpu: usize, cpus: usize) {
 /// Reports a failure to the kernel.
 fn report(outcome: Result<(), String>) {
     if let Err(why) = outcome {
-        arch::system_call([
-            layout::FAILED,
-            why.as_ptr() as u64,
-            why.len() as u64,
-            0,
-            0,
-            0,
-            0,
-        ]);
+        arch::system_call([layout::FAILED, why.as_ptr() as u64, why.len() as u64, 0, 0, 0, 0]);
     }
 }
 
@@ -104,15 +96,7 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     }
     let mut text = TruncatedText([0; 256], 0);
     let _ = write!(text, "{info}");
-    arch::system_call([
-        layout::PANIC,
-        text.0.as_ptr() as u64,
-        text.1 as u64,
-        0,
-        0,
-        0,
-        0,
-    ]);
+    arch::system_call([layout::PANIC, text.0.as_ptr() as u64, text.1 as u64, 0, 0, 0, 0]);
     loop {
         arch::relax();
     }

@@ -21,11 +21,7 @@ struct Program {
 
 impl Program {
     fn new(cpu: usize, cpus: usize) -> Self {
-        Program {
-            cpu,
-            cpus,
-            waits: Cell::new(false),
-        }
+        Program { cpu, cpus, waits: Cell::new(false) }
     }
 }
 

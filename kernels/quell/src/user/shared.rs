@@ -26,8 +26,5 @@ pub fn file() -> Option<&'static str> {
 pub fn assert_no_object(address: u64) {
     // A word below the program may reach into it.
     let mine = layout::PROGRAM - 7..layout::CONTROL + size_of::<Control>() as u64;
-    assert!(
-        !mine.contains(&address),
-        "{address:#x} is the program's own"
-    );
+    assert!(!mine.contains(&address), "{address:#x} is the program's own");
 }

@@ -28,8 +28,7 @@ impl Core {
         for target in targets.iter() {
             let target = target.index();
             if target == from || target >= self.cpus.len() {
-                self.oracle
-                    .misuse(from, start, format!("interrupt sent to CPU {target}"));
+                self.oracle.misuse(from, start, format!("interrupt sent to CPU {target}"));
                 continue;
             }
             if target / self.costs.interrupt_cluster != cluster {

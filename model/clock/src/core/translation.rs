@@ -33,10 +33,7 @@ impl Core {
                 let pages = range.strides();
                 self.cpu().counts.invalidated_pages += pages;
                 let tables = scope == Scope::Tables;
-                (
-                    pages * self.costs.invalidate_page,
-                    Mark::Pages(pages, tables),
-                )
+                (pages * self.costs.invalidate_page, Mark::Pages(pages, tables))
             }
             Invalidation::Tag(tag) => {
                 self.cpu().counts.invalidated_tags += 1;
@@ -101,8 +98,7 @@ impl Core {
         let done = self.broadcast_busy.max(cpu.now) + self.costs.broadcast_latency;
         cpu.broadcasts_done = cpu.broadcasts_done.max(done);
         let now = cpu.now;
-        self.trace
-            .span(from, start, now, Mark::Broadcast(operations));
+        self.trace.span(from, start, now, Mark::Broadcast(operations));
     }
 
     pub fn complete_broadcasts(&mut self) {
@@ -125,8 +121,7 @@ impl Core {
         }
         let now = cpu.now;
         cpu.counts.waiting_for_broadcasts += now - start;
-        self.trace
-            .span(from, start, now, Mark::Completion(sent.len() as u64));
+        self.trace.span(from, start, now, Mark::Completion(sent.len() as u64));
     }
 
     pub fn load_root(&mut self, root: Option<quell::Frame>, tag: Tag, keep: bool) {
@@ -153,7 +148,6 @@ impl Core {
         }
         cpu.now = cpu.now.max(cpu.stores_done) + cost;
         let now = cpu.now;
-        self.trace
-            .span(self.current, start, now, Mark::Root(tag.0, keep));
+        self.trace.span(self.current, start, now, Mark::Root(tag.0, keep));
     }
 }

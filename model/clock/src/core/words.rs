@@ -25,9 +25,7 @@ impl Core {
         }
         let line = self.lines.number(address);
         let start = cpu.now;
-        let access = self
-            .lines
-            .access(&self.costs, self.current, line, kind, start);
+        let access = self.lines.access(&self.costs, self.current, line, kind, start);
         cpu.counts.words += 1;
         cpu.counts.transfers += u64::from(access.transferred);
         match kind {
@@ -41,8 +39,7 @@ impl Core {
             }
             LineUse::Load => {
                 cpu.now = access.ready;
-                cpu.poll
-                    .load(line, start, access.ready - start, access.held);
+                cpu.poll.load(line, start, access.ready - start, access.held);
             }
             LineUse::Modify => {
                 let ready = match self.costs.architecture.drains_stores(order) {
@@ -88,10 +85,7 @@ impl Core {
         }
         let poll = self.cpus[current].poll;
         // Another CPU may have written a line after this turn read it. The next turn notices.
-        if !poll
-            .lines()
-            .all(|line| self.lines.is_unchanged(current, line))
-        {
+        if !poll.lines().all(|line| self.lines.is_unchanged(current, line)) {
             return false;
         }
         for line in poll.lines() {
@@ -125,9 +119,7 @@ impl Core {
         let page = self.tables.page(table);
         let first = match page.first_line.load(Ordering::Relaxed) {
             0 => {
-                let first = self
-                    .lines
-                    .number_page(page.words[0].address(), TABLE_WORDS / 8);
+                let first = self.lines.number_page(page.words[0].address(), TABLE_WORDS / 8);
                 page.first_line.store(first + 1, Ordering::Relaxed);
                 first
             }
@@ -146,9 +138,7 @@ impl Core {
     #[inline]
     pub fn walker_access(&mut self, line: u32, kind: LineUse) {
         let cpu = &mut self.cpus[self.current];
-        let access = self
-            .lines
-            .access(&self.costs, self.current, line, kind, cpu.now);
+        let access = self.lines.access(&self.costs, self.current, line, kind, cpu.now);
         cpu.counts.walk_reads += u64::from(kind == LineUse::Load);
         cpu.counts.transfers += u64::from(access.transferred);
         let time = access.ready - cpu.now;
@@ -156,11 +146,8 @@ impl Core {
             self.moved(MovedLine::Words(line), None, 1, time);
         }
         let cpu = &mut self.cpus[self.current];
-        cpu.now += if self.costs.nested_walk == 1.0 {
-            time
-        } else {
-            nested(time, self.costs.nested_walk)
-        };
+        cpu.now +=
+            if self.costs.nested_walk == 1.0 { time } else { nested(time, self.costs.nested_walk) };
         if kind == LineUse::Modify {
             let start = cpu.now;
             cpu.now += self.costs.atomic;

@@ -90,12 +90,7 @@ impl KernelFile {
 
     /// Returns no kernel: costs that nothing has set.
     pub(super) fn unset() -> Self {
-        let unset = Value {
-            amount: 1.0,
-            written: "1".into(),
-            assumed: true,
-            ..Value::default()
-        };
+        let unset = Value { amount: 1.0, written: "1".into(), assumed: true, ..Value::default() };
         KernelFile {
             costs: MachineFile {
                 name: String::new(),
@@ -239,10 +234,7 @@ impl MachineFile {
 
     /// Returns the parameters that are guesses, for sensitivity reports.
     pub fn assumed(&self) -> impl Iterator<Item = Parameter> + '_ {
-        Parameter::ALL
-            .iter()
-            .copied()
-            .filter(|&parameter| self.value(parameter).assumed)
+        Parameter::ALL.iter().copied().filter(|&parameter| self.value(parameter).assumed)
     }
 
     /// Returns the same machine with one amount multiplied by `factor`.

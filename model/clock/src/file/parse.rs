@@ -30,10 +30,7 @@ fn value(
         return None;
     };
     for (key, inner) in table {
-        if !matches!(
-            key.get_ref().as_ref(),
-            "value" | "unit" | "source" | "assumed"
-        ) {
+        if !matches!(key.get_ref().as_ref(), "value" | "unit" | "source" | "assumed") {
             let word = key.get_ref();
             let near = hint(word, ["value", "unit", "source", "assumed"]);
             let message =
@@ -48,11 +45,7 @@ fn value(
         None => String::new(),
     };
     if source.trim().is_empty() && !assumed {
-        reader.refuse(
-            here,
-            &name,
-            "a value needs a `source`; a guess is marked `assumed = true`",
-        );
+        reader.refuse(here, &name, "a value needs a `source`; a guess is marked `assumed = true`");
         return None;
     }
     let Some(inner) = table.get("value") else {
@@ -102,11 +95,7 @@ fn value(
                 }
             };
             let Some(&(_, factor)) = spellings.iter().find(|(name, _)| *name == written) else {
-                reader.refuse(
-                    at,
-                    &name,
-                    format!("unit `{written}` is not one of {}", known()),
-                );
+                reader.refuse(at, &name, format!("unit `{written}` is not one of {}", known()));
                 return None;
             };
             // A wrong frequency is already reported; we still check the other values.
@@ -139,21 +128,10 @@ fn value(
         return None;
     }
     if description.unit == Unit::Count && amount.fract() != 0.0 {
-        reader.refuse(
-            at,
-            &name,
-            format!("expected a whole number, found {written}"),
-        );
+        reader.refuse(at, &name, format!("expected a whole number, found {written}"));
         return None;
     }
-    Some(Value {
-        amount,
-        written,
-        unit,
-        source,
-        assumed,
-        from_part: false,
-    })
+    Some(Value { amount, written, unit, source, assumed, from_part: false })
 }
 
 /// Returns the number of an integer or float, if it is one and finite.
@@ -246,11 +224,7 @@ pub fn no_policy(wanted: &str) -> String {
 fn not_built_in(kind: &str, wanted: &str, files: &[(&str, &str)]) -> String {
     let names = || files.iter().map(|(name, _)| *name);
     let known: Vec<_> = names().collect();
-    format!(
-        "no {kind} `{wanted}`{}; built in are {}",
-        hint(wanted, names()),
-        known.join(", ")
-    )
+    format!("no {kind} `{wanted}`{}; built in are {}", hint(wanted, names()), known.join(", "))
 }
 
 /// The kernel of a machine whose file names no kernel.
@@ -355,11 +329,7 @@ fn read(
                     "runs",
                 ]);
                 let hint = hint(word, names);
-                reader.refuse(
-                    key.span().start,
-                    word,
-                    format!("unknown key or section{hint}"),
-                );
+                reader.refuse(key.span().start, word, format!("unknown key or section{hint}"));
             }
         }
     }
@@ -385,9 +355,7 @@ fn read(
     let clock = match (find(Parameter::Frequency), &unset) {
         (Some(at), None) => value(reader, Parameter::Frequency, None, at),
         (_, Some(unset)) => Some(unset.costs.value(Parameter::Frequency).clone()),
-        (None, None) => base
-            .as_ref()
-            .map(|base| base.value(Parameter::Frequency).clone()),
+        (None, None) => base.as_ref().map(|base| base.value(Parameter::Frequency).clone()),
     };
     let cycle = clock.map(|clock| 1000.0 / clock.amount);
     if cycle.is_none() && find(Parameter::Frequency).is_some() {
@@ -409,10 +377,9 @@ fn read(
                 (None, Some(unset), _) if !kind.has(parameter) => {
                     Some(unset.costs.value(parameter).clone())
                 }
-                (None, None, Some(kernel)) if parameter.of_kernel() => Some(Value {
-                    from_part: true,
-                    ..kernel.value(parameter).clone()
-                }),
+                (None, None, Some(kernel)) if parameter.of_kernel() => {
+                    Some(Value { from_part: true, ..kernel.value(parameter).clone() })
+                }
                 (None, None, _) if parameter.of_policy() => {
                     built_in_policy(DEFAULT_POLICY).map(|policy| Value {
                         from_part: true,
@@ -536,44 +503,26 @@ fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     ] {
         let (count, way) = (file.count(entries), file.count(ways));
         if count > 0 && (way == 0 || count % way != 0) {
-            wrong(
-                ways,
-                format!("{count} entries do not divide into {way} ways"),
-            );
+            wrong(ways, format!("{count} entries do not divide into {way} ways"));
         }
     }
     let tags = file.choice(P::Tags);
     if !file.architecture().has_tags(tags) {
-        wrong(
-            P::Tags,
-            format!(
-                "`{tags}` does not exist on {}",
-                file.choice(P::Architecture)
-            ),
-        );
+        wrong(P::Tags, format!("`{tags}` does not exist on {}", file.choice(P::Architecture)));
     }
     let x86 = file.architecture() == Architecture::X86_64;
     if file.choice(P::ZeroLoop) == "clzero" && (!x86 || file.amount(P::ClzeroRate) == 0.0) {
         let why = match x86 {
             true => "this processor does not have `clzero`: zero.clzero_rate is 0".into(),
-            false => format!(
-                "`clzero` does not exist on {}",
-                file.choice(P::Architecture)
-            ),
+            false => format!("`clzero` does not exist on {}", file.choice(P::Architecture)),
         };
         wrong(P::ZeroLoop, why);
     }
     if file.amount(P::InterruptDelivery) < 1.0 {
         wrong(P::InterruptDelivery, "must not be zero".into());
     }
-    if !file
-        .count(P::CpusPerSocket)
-        .is_multiple_of(file.count(P::CpusPerCore))
-    {
-        wrong(
-            P::CpusPerSocket,
-            "is not a multiple of cpu.cpus_per_core".into(),
-        );
+    if !file.count(P::CpusPerSocket).is_multiple_of(file.count(P::CpusPerCore)) {
+        wrong(P::CpusPerSocket, "is not a multiple of cpu.cpus_per_core".into());
     }
     if file.count(P::Nodes) + file.count(P::SlowNodes) > 8 {
         wrong(P::SlowNodes, "more than 8 memory nodes in all".into());

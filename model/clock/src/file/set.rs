@@ -18,10 +18,7 @@ impl MachineFile {
     /// # Errors
     /// If a text sets nothing, or the values can't be combined.
     pub fn with_text(&self, origin: &str, texts: &[impl AsRef<str>]) -> Result<Self, FileError> {
-        let refuse = |mistakes| FileError {
-            path: origin.into(),
-            mistakes,
-        };
+        let refuse = |mistakes| FileError { path: origin.into(), mistakes };
         let mut lines = BTreeMap::new();
         for text in texts {
             let (name, line) = as_line(text.as_ref()).map_err(|mistake| refuse(vec![mistake]))?;
@@ -30,10 +27,7 @@ impl MachineFile {
         let lines: Vec<_> = lines.into_values().collect();
         let file = format!("name = \"\"\nbased_on = \"\"\n{}", lines.join("\n"));
         let mut changed = parse(origin, &file, |_| Ok(self.clone())).map_err(|mut error| {
-            error
-                .mistakes
-                .iter_mut()
-                .for_each(|mistake| mistake.line = 0);
+            error.mistakes.iter_mut().for_each(|mistake| mistake.line = 0);
             error
         })?;
         changed.name.clone_from(&self.name);
@@ -45,11 +39,7 @@ impl MachineFile {
 /// Returns the name of the parameter that a text like `interrupt.send=900ns` sets, and the line of a machine file that
 /// sets it.
 fn as_line(text: &str) -> Result<(String, String), Mistake> {
-    let refuse = |message: String| Mistake {
-        line: 0,
-        key: text.into(),
-        message,
-    };
+    let refuse = |message: String| Mistake { line: 0, key: text.into(), message };
     let form = || refuse("expected SECTION.KEY=VALUE, as in interrupt.send=900ns".into());
     let (name, value) = text.split_once('=').ok_or_else(form)?;
     let (name, value) = (name.trim(), value.trim());
@@ -70,10 +60,7 @@ fn as_line(text: &str) -> Result<(String, String), Mistake> {
             };
             let part =
                 |&(at, c): &(usize, char)| c.is_ascii_digit() || ".+-".contains(c) || power(at);
-            let end = value
-                .char_indices()
-                .find(|place| !part(place))
-                .map(|(at, _)| at);
+            let end = value.char_indices().find(|place| !part(place)).map(|(at, _)| at);
             let (number, written) = value.split_at(end.unwrap_or(value.len()));
             let spellings = unit.spellings();
             let written = match written.trim() {

@@ -11,11 +11,7 @@ impl MachineFile {
     /// The text names a built-in kernel instead of listing its parameters.
     pub fn to_toml(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
-        let mut file = format!(
-            "name = {}\ntitle = {}\n",
-            quoted(&self.name),
-            quoted(&self.title)
-        );
+        let mut file = format!("name = {}\ntitle = {}\n", quoted(&self.name), quoted(&self.title));
         let built_in = built_in_kernel(&self.kernel).is_some();
         if built_in {
             let _ = writeln!(file, "runs = {}", quoted(&self.kernel));
@@ -38,11 +34,7 @@ impl MachineFile {
                     format!("{number}, unit = {}", quoted(unit))
                 }
             };
-            let assumed = if value.assumed {
-                ", assumed = true"
-            } else {
-                ""
-            };
+            let assumed = if value.assumed { ", assumed = true" } else { "" };
             let _ = writeln!(
                 file,
                 "{} = {{ value = {number}{assumed}, source = {} }}",
@@ -59,9 +51,7 @@ impl MachineFile {
             "cycles" => Some(1000.0 / self.amount(Parameter::Frequency)),
             _ => {
                 let mut known = unit.spellings().iter();
-                known
-                    .find(|(known, _)| *known == name)
-                    .map(|&(_, factor)| factor)
+                known.find(|(known, _)| *known == name).map(|&(_, factor)| factor)
             }
         };
         if let (Ok(number), Some(factor)) = (value.written.parse::<f64>(), factor(&value.unit))

@@ -38,16 +38,8 @@ fn a_line_in_no_cache_comes_from_memory_and_stays() {
     let mut bed = TestBed::new();
     let (memory, l1) = (bed.costs.memory_line, bed.costs.l1_line);
     assert_eq!(bed.cost(0, LINE, LineUse::Load), (memory, false));
-    assert_eq!(
-        bed.cost(0, LINE + 56, LineUse::Load),
-        (l1, false),
-        "same line"
-    );
-    assert_eq!(
-        bed.cost(0, LINE + 64, LineUse::Load),
-        (memory, false),
-        "another"
-    );
+    assert_eq!(bed.cost(0, LINE + 56, LineUse::Load), (l1, false), "same line");
+    assert_eq!(bed.cost(0, LINE + 64, LineUse::Load), (memory, false), "another");
 }
 
 #[test]
@@ -55,11 +47,8 @@ fn a_changed_line_travels_by_distance_and_is_then_shared() {
     for reader in [1, FAR, BEYOND] {
         let mut bed = TestBed::new();
         bed.cost(0, LINE, LineUse::Store);
-        let transfer = if reader == 1 {
-            bed.costs.transfer_socket
-        } else {
-            bed.costs.transfer_remote
-        };
+        let transfer =
+            if reader == 1 { bed.costs.transfer_socket } else { bed.costs.transfer_remote };
         let l1 = bed.costs.l1_line;
         assert_eq!(bed.cost(reader, LINE, LineUse::Load), (transfer, true));
         assert_eq!(bed.cost(reader, LINE, LineUse::Load), (l1, false));
@@ -74,20 +63,10 @@ fn a_write_takes_the_line_away_from_the_farthest_reader() {
         bed.cost(0, LINE, LineUse::Load);
         bed.cost(1, LINE, LineUse::Load);
         bed.cost(reader, LINE, LineUse::Load);
-        let transfer = if remote {
-            bed.costs.transfer_remote
-        } else {
-            bed.costs.transfer_socket
-        };
+        let transfer = if remote { bed.costs.transfer_remote } else { bed.costs.transfer_socket };
         assert_eq!(bed.cost(0, LINE, LineUse::Modify), (transfer, true));
-        assert_eq!(
-            bed.cost(0, LINE, LineUse::Modify),
-            (bed.costs.l1_line, false)
-        );
-        assert!(
-            bed.cost(reader, LINE, LineUse::Load).1,
-            "the reader lost it"
-        );
+        assert_eq!(bed.cost(0, LINE, LineUse::Modify), (bed.costs.l1_line, false));
+        assert!(bed.cost(reader, LINE, LineUse::Load).1, "the reader lost it");
     }
 }
 
@@ -96,19 +75,13 @@ fn transfers_of_one_line_queue_and_of_others_do_not() {
     let mut bed = TestBed::new();
     let number = bed.lines.number(LINE);
     let other = bed.lines.number(LINE + 64);
-    let mut modify = |cpu, line, now| {
-        bed.lines
-            .access(&bed.costs, cpu, line, LineUse::Modify, now)
-            .ready
-    };
+    let mut modify =
+        |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now).ready;
     modify(0, number, 0);
     modify(0, other, 0);
     let transfer = bed.costs.transfer_socket;
-    let mut modify = |cpu, line, now| {
-        bed.lines
-            .access(&bed.costs, cpu, line, LineUse::Modify, now)
-            .ready
-    };
+    let mut modify =
+        |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now).ready;
     assert_eq!(modify(1, number, 1_000_000), 1_000_000 + transfer);
     assert_eq!(modify(2, number, 1_000_000), 1_000_000 + 2 * transfer);
     assert_eq!(modify(3, number, 1_000_000), 1_000_000 + 3 * transfer);

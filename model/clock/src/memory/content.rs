@@ -36,14 +36,7 @@ pub(super) struct Runs {
 
 impl Runs {
     fn new(line: u8, word: u8, value: u64) -> Self {
-        Runs {
-            first: value,
-            second: 0,
-            word,
-            start: line,
-            middle: line + 1,
-            end: line + 1,
-        }
+        Runs { first: value, second: 0, word, start: line, middle: line + 1, end: line + 1 }
     }
 
     /// Returns a word of a line.

@@ -5,10 +5,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 
 fn memory() -> Memory {
-    Memory::new(Extent {
-        first: Frame(100),
-        frames: 4096,
-    })
+    Memory::new(Extent { first: Frame(100), frames: 4096 })
 }
 
 #[test]
@@ -131,11 +128,7 @@ fn copies_carry_contents_and_zeros() {
 #[test]
 fn histories_are_kept_for_many_and_for_each() {
     let mut memory = memory();
-    let owned = History {
-        allocated: 9,
-        state: State::Owned,
-        ..History::default()
-    };
+    let owned = History { allocated: 9, state: State::Owned, ..History::default() };
     memory.set(Frame(100), 2048, 9, owned);
     assert_eq!(memory.history(Frame(2000)).allocated, 9);
     assert_eq!(memory.history(Frame(2148)).allocated, 0);
@@ -157,16 +150,10 @@ fn histories_are_kept_for_many_and_for_each() {
 
 #[test]
 fn tables_are_made_when_asked_for() {
-    let tables = Tables::new(Extent {
-        first: Frame(100),
-        frames: 4096,
-    });
+    let tables = Tables::new(Extent { first: Frame(100), frames: 4096 });
     assert!(tables.existing(Frame(300)).is_none());
     tables.page(Frame(300)).words[3].poke(7);
-    assert_eq!(
-        tables.existing(Frame(300)).map(|words| words[3].peek()),
-        Some(7)
-    );
+    assert_eq!(tables.existing(Frame(300)).map(|words| words[3].peek()), Some(7));
     assert!(tables.existing(Frame(99)).is_none());
     assert!(tables.existing(Frame(1 << 40)).is_none());
 }

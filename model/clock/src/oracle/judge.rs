@@ -32,17 +32,15 @@ use quell_vm::sim::may_change;
 
 impl Core {
     fn violation(&self, clause: Clause, frame: Frame, what: impl Into<String>) -> Violation {
-        let mut violation = Violation::new(clause, what)
-            .by(CpuId(self.current as u16))
-            .in_frame(frame);
+        let mut violation =
+            Violation::new(clause, what).by(CpuId(self.current as u16)).in_frame(frame);
         violation.at = Some(self.cpus[self.current].now);
         violation
     }
 
     fn report(&mut self, violation: Violation) {
         if let (Some(cpu), Some(at)) = (violation.cpu, violation.at) {
-            self.trace
-                .mark(cpu.index(), at, crate::trace::Mark::Violation);
+            self.trace.mark(cpu.index(), at, crate::trace::Mark::Violation);
         }
         self.oracle.report(violation);
     }
@@ -183,11 +181,8 @@ impl Core {
                 continue;
             }
             let offset = page.0 & (quell_vm::Level(level).pages() - 1);
-            let rights = Rights {
-                write: entry.writable,
-                user: entry.user,
-                execute: entry.executable,
-            };
+            let rights =
+                Rights { write: entry.writable, user: entry.user, execute: entry.executable };
             return Some((entry.frame.plus(offset), rights, raw));
         }
         None
@@ -270,21 +265,10 @@ impl Core {
             }
             Event::ReturnedUnmap { root, range } => {
                 let since = self.call_began(number);
-                let taken = Revocations {
-                    all: since,
-                    by,
-                    at,
-                    ..Revocations::default()
-                };
+                let taken = Revocations { all: since, by, at, ..Revocations::default() };
                 self.take_away(root, range, taken, number);
             }
-            Event::ReturnedProtect {
-                root,
-                range,
-                readable,
-                writable,
-                executable,
-            } => {
+            Event::ReturnedProtect { root, range, readable, writable, executable } => {
                 let since = self.call_began(number);
                 let unless = |right: bool| if right { 0 } else { since };
                 let taken = Revocations {

@@ -248,10 +248,7 @@ impl<T: Copy + Default> Array<T> {
             }
             Replacement::PseudoLru => {
                 let recent = &self.recent[set * self.words..][..self.words];
-                let unused = recent
-                    .iter()
-                    .enumerate()
-                    .find(|&(_, &word)| word != u64::MAX);
+                let unused = recent.iter().enumerate().find(|&(_, &word)| word != u64::MAX);
                 let way = unused.map_or(0, |(at, word)| 64 * at + word.trailing_ones() as usize);
                 way.min(self.ways - 1)
             }
@@ -308,8 +305,6 @@ impl<T: Copy + Default> Array<T> {
     /// Returns the valid entries with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> + '_ {
         let valid = self.keys.iter().zip(&self.entries);
-        valid
-            .filter(|&(&key, _)| key != 0)
-            .map(|(&key, entry)| (key, entry))
+        valid.filter(|&(&key, _)| key != 0).map(|(&key, entry)| (key, entry))
     }
 }

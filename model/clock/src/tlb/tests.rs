@@ -5,10 +5,7 @@ use super::*;
 use crate::file::built_in;
 
 fn entry(size: PageSize) -> Translation {
-    Translation {
-        size,
-        ..Translation::default()
-    }
+    Translation { size, ..Translation::default() }
 }
 
 fn tlb() -> Tlb {
@@ -24,23 +21,15 @@ fn a_set_holds_as_many_as_it_has_ways() {
         // 16 sets of 4 ways: pages 16 apart share a set.
         let mut array = Array::new(64, 4, replacement);
         for number in 0..4 {
-            array.add(
-                key(Page(16 * number), PageSize::Base, TAG),
-                &entry(PageSize::Base),
-            );
+            array.add(key(Page(16 * number), PageSize::Base, TAG), &entry(PageSize::Base));
         }
         let held = |array: &mut Array<Translation>, number: u64| {
-            array
-                .lookup(key(Page(16 * number), PageSize::Base, TAG))
-                .is_some()
+            array.lookup(key(Page(16 * number), PageSize::Base, TAG)).is_some()
         };
         assert!((0..4).all(|number| held(&mut array, number)));
         array.add(key(Page(1), PageSize::Base, TAG), &entry(PageSize::Base));
         assert!((0..4).all(|number| held(&mut array, number)), "another set");
-        array.add(
-            key(Page(16 * 4), PageSize::Base, TAG),
-            &entry(PageSize::Base),
-        );
+        array.add(key(Page(16 * 4), PageSize::Base, TAG), &entry(PageSize::Base));
         assert_eq!((0..5).filter(|&number| held(&mut array, number)).count(), 4);
         assert!(held(&mut array, 4), "the new one stays");
     }
@@ -94,19 +83,13 @@ fn levels_hold_what_their_geometry_says() {
     for page in 0..1024 {
         tlb.fill(Page(page), TAG, &entry(PageSize::Base));
     }
-    let first = (0..1024)
-        .filter(|&page| tlb.lookup_first(Page(page), TAG).is_some())
-        .count();
+    let first = (0..1024).filter(|&page| tlb.lookup_first(Page(page), TAG).is_some()).count();
     assert_eq!(first, 64);
-    let second = (0..1024)
-        .filter(|&page| tlb.lookup_second(Page(page), TAG).is_some())
-        .count();
+    let second = (0..1024).filter(|&page| tlb.lookup_second(Page(page), TAG).is_some()).count();
     assert_eq!(second, 1024);
     // One entry too many for a full set.
     tlb.fill(Page(1024), TAG, &entry(PageSize::Base));
-    let second = (0..1025)
-        .filter(|&page| tlb.lookup_second(Page(page), TAG).is_some())
-        .count();
+    let second = (0..1025).filter(|&page| tlb.lookup_second(Page(page), TAG).is_some()).count();
     assert_eq!(second, 1024);
 }
 
@@ -188,16 +171,9 @@ fn an_invalidation_drops_what_translates_the_pages_that_it_names() {
             for (page, size) in entries {
                 tlb.fill(Page(page), TAG, &entry(size));
             }
-            let range = PageRange {
-                start: Page(start),
-                pages: strides * stride.pages(),
-                stride,
-            };
+            let range = PageRange { start: Page(start), pages: strides * stride.pages(), stride };
             tlb.drop_range(TAG, range, Scope::Leaf, hinted);
-            let left: Vec<_> = tlb
-                .iter()
-                .map(|(page, _, held)| (page, held.size))
-                .collect();
+            let left: Vec<_> = tlb.iter().map(|(page, _, held)| (page, held.size)).collect();
             for (page, size) in entries {
                 // By the manuals, one invalidation after the other.
                 let named = (0..strides).map(|at| start + at * stride.pages());
@@ -221,22 +197,13 @@ fn large_strides_drop_the_paths_to_the_pages_that_they_name() {
     for page in pages {
         tlb.walk_seen(page, TAG, 0, Frame(10 + page.0), 0);
     }
-    let range = PageRange {
-        start: Page(512),
-        pages: 1024,
-        stride: PageSize::Large,
-    };
+    let range = PageRange { start: Page(512), pages: 1024, stride: PageSize::Large };
     tlb.drop_range(TAG, range, Scope::Tables, false);
     let held = pages.map(|page| tlb.walk_start(page, TAG).is_some());
     assert_eq!(held, [true, false, false]);
     // A stride of 1 GB names one table in it.
     tlb.walk_seen(Page(512), TAG, 0, Frame(11), 0);
-    tlb.drop_range(
-        TAG,
-        PageRange::one(Page(0), PageSize::Huge),
-        Scope::Tables,
-        false,
-    );
+    tlb.drop_range(TAG, PageRange::one(Page(0), PageSize::Huge), Scope::Tables, false);
     let held = pages.map(|page| tlb.walk_start(page, TAG).is_some());
     assert_eq!(held, [false, true, false]);
 }

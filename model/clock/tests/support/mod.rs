@@ -26,12 +26,7 @@ pub struct Hooks<'t> {
 
 impl Default for Hooks<'_> {
     fn default() -> Self {
-        Hooks {
-            interrupt: &|_| {},
-            call: &|_, _| Ok(0),
-            peek: &|_, _| None,
-            nmi: &|_| {},
-        }
+        Hooks { interrupt: &|_| {}, call: &|_, _| Ok(0), peek: &|_, _| None, nmi: &|_| {} }
     }
 }
 
@@ -49,12 +44,7 @@ pub struct Toy<'m> {
 impl<'m> Toy<'m> {
     pub fn new(model: &'m Model, hooks: &'m Hooks<'m>) -> Self {
         let first = model.memory().nodes()[0].extent.first;
-        let toy = Toy {
-            model,
-            root: first,
-            next: NextFrame(ModelWord::new(first.0 + 1)),
-            hooks,
-        };
+        let toy = Toy { model, root: first, next: NextFrame(ModelWord::new(first.0 + 1)), hooks };
         toy.new_table(first, Level::ROOT);
         toy
     }
@@ -69,10 +59,7 @@ impl<'m> Toy<'m> {
         loop {
             let next = word.load(SeqCst);
             let frame = next.next_multiple_of(pages);
-            if word
-                .compare_exchange(next, frame + pages, SeqCst, SeqCst)
-                .is_ok()
-            {
+            if word.compare_exchange(next, frame + pages, SeqCst, SeqCst).is_ok() {
                 return Frame(frame);
             }
         }
@@ -102,12 +89,8 @@ impl<'m> Toy<'m> {
             let held = word.load(SeqCst);
             let mut entry = self.model.decode(held, level);
             if !entry.present {
-                entry = Entry {
-                    present: true,
-                    table: true,
-                    frame: self.take(1),
-                    ..Entry::default()
-                };
+                entry =
+                    Entry { present: true, table: true, frame: self.take(1), ..Entry::default() };
                 self.new_table(entry.frame, Level(level.0 - 1));
                 let raw = self.model.encode(entry, level);
                 if let Err(other) = word.compare_exchange(held, raw, SeqCst, SeqCst) {
@@ -162,13 +145,7 @@ impl Kernel for Toy<'_> {
         }
         let frame = self.allocate(PageSize::Base);
         self.model.note(Event::FrameZeroed { frame, frames: 1 });
-        self.set(
-            self.root,
-            Page::containing(address),
-            PageSize::Base,
-            frame,
-            true,
-        );
+        self.set(self.root, Page::containing(address), PageSize::Base, frame, true);
         Ok(())
     }
     fn call(&self, call: Call) -> Result<u64, Error> {

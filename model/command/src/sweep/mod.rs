@@ -105,9 +105,7 @@ fn values(workload: &Workload, text: &str) -> Result<(String, Vec<String>), Stri
                 };
                 let (first, last) = (read(first)?, read(last)?);
                 if first > last {
-                    return Err(format!(
-                        "{name}: the first value of {value} is above the last"
-                    ));
+                    return Err(format!("{name}: the first value of {value} is above the last"));
                 }
                 let mut now = first;
                 while now <= last {
@@ -157,15 +155,7 @@ impl SweepArgs {
             asked => asked.to_vec(),
         };
         let cpus = self.cpus.as_ref().map_or(Vec::new(), |cpus| cpus.0.clone());
-        let grid = Grid {
-            workload,
-            machines,
-            figures,
-            policies,
-            cpus,
-            axes,
-            seeds: self.seeds,
-        };
+        let grid = Grid { workload, machines, figures, policies, cpus, axes, seeds: self.seeds };
         if grid.size() > MOST_CELLS {
             return Err(usage(format_args!(
                 "more than {MOST_CELLS} runs: use fewer values or seeds"
@@ -193,10 +183,7 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
         .collect();
     let known = file.results.known();
     if known > 0 {
-        note!(
-            "skipping {known} runs that are already in {}",
-            place.shown()
-        );
+        note!("skipping {known} runs that are already in {}", place.shown());
     }
     let kept = ResultsWriter::new(&mut file);
     let (begun, spent) = (Instant::now(), cpu_time::of_process());
@@ -218,11 +205,7 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     }
     let good = summary::print(&file.results, &places)?;
     say!("results: {}", place.shown());
-    Ok(if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[cfg(test)]

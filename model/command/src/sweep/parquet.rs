@@ -61,13 +61,9 @@ fn put<T: DataType>(
 }
 
 fn written(columns: &[Column], to: &mut Vec<u8>) -> Result<(), ParquetError> {
-    let fields: Vec<_> = columns
-        .iter()
-        .map(|column| field(column).map(Arc::new))
-        .collect::<Result<_, _>>()?;
-    let schema = Type::group_type_builder("run")
-        .with_fields(fields)
-        .build()?;
+    let fields: Vec<_> =
+        columns.iter().map(|column| field(column).map(Arc::new)).collect::<Result<_, _>>()?;
+    let schema = Type::group_type_builder("run").with_fields(fields).build()?;
     let properties = Arc::new(WriterProperties::builder().build());
     let mut file = SerializedFileWriter::new(to, Arc::new(schema), properties)?;
     let mut group = file.next_row_group()?;
@@ -143,11 +139,8 @@ mod tests {
 
     #[test]
     fn what_is_read_back_is_what_was_there() {
-        let records = [
-            record(1, Some(0.1), "64K"),
-            record(2, None, "512"),
-            record(3, Some(-3e300), "1M"),
-        ];
+        let records =
+            [record(1, Some(0.1), "64K"), record(2, None, "512"), record(3, Some(-3e300), "1M")];
         let mut bytes = Vec::new();
         write(&columns::of(&records), &mut bytes).unwrap();
         let mut at = tempfile::tempfile().unwrap();
@@ -156,12 +149,7 @@ mod tests {
         let rows: Vec<_> = file
             .get_row_iter(None)
             .unwrap()
-            .map(|row| {
-                row.unwrap()
-                    .into_columns()
-                    .into_iter()
-                    .collect::<BTreeMap<_, _>>()
-            })
+            .map(|row| row.unwrap().into_columns().into_iter().collect::<BTreeMap<_, _>>())
             .collect();
         assert_eq!(rows.len(), records.len());
         for (row, record) in rows.iter().zip(&records) {

@@ -41,11 +41,7 @@ pub struct SummaryPlaces {
 impl SummaryArgs {
     /// Returns the first option that was given.
     pub fn asked(&self) -> Option<&'static str> {
-        let options = [
-            ("--csv", &self.csv),
-            ("--parquet", &self.parquet),
-            ("--plot", &self.plot),
-        ];
+        let options = [("--csv", &self.csv), ("--parquet", &self.parquet), ("--plot", &self.plot)];
         let mut asked = options.iter().filter(|(_, path)| path.is_some());
         asked.next().map(|(option, _)| *option)
     }
@@ -56,9 +52,7 @@ impl SummaryArgs {
     /// If a file can't be written, or this command was built without support for Parquet.
     pub fn open(&self) -> Result<SummaryPlaces> {
         let open = |option, path: &Option<PathBuf>| {
-            path.as_deref()
-                .map(|path| Destination::open(option, Some(path), ""))
-                .transpose()
+            path.as_deref().map(|path| Destination::open(option, Some(path), "")).transpose()
         };
         if self.parquet.is_some() && !cfg!(feature = "parquet") {
             return Err(usage(
@@ -121,9 +115,8 @@ pub fn print(results: &Results<Head>, places: &SummaryPlaces) -> Result<bool> {
 }
 
 fn table(points: &[Point]) -> Table {
-    let names: Vec<String> = points.first().map_or(Vec::new(), |point| {
-        point.parameters.keys().cloned().collect()
-    });
+    let names: Vec<String> =
+        points.first().map_or(Vec::new(), |point| point.parameters.keys().cloned().collect());
     let columns = [words("machine"), words("policy"), number("CPUs")]
         .into_iter()
         .chain(names.iter().map(|name| number(name.as_str())))
@@ -131,11 +124,7 @@ fn table(points: &[Point]) -> Table {
     let mut rows = Table::new(columns);
     for point in points {
         let or = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-        let cells = [
-            point.machine.clone(),
-            point.policy.clone(),
-            point.cpus.to_string(),
-        ];
+        let cells = [point.machine.clone(), point.policy.clone(), point.cpus.to_string()];
         let figures = [
             or(point.median().map(digits)),
             or(point.spread().map(|spread| format!("{spread:.1} %"))),

@@ -40,9 +40,7 @@ const EVENTS: [Event; 10] = [
     ("interrupts", |counts| counts.interrupts_taken),
     ("broadcasts", |counts| counts.broadcasts),
     ("fences", |counts| counts.fences),
-    ("tag flushes", |counts| {
-        counts.invalidated_tags + counts.invalidated_all
-    }),
+    ("tag flushes", |counts| counts.invalidated_tags + counts.invalidated_all),
     ("page flushes", |counts| counts.invalidated_pages),
     ("faults", |counts| counts.faults),
     ("walks", |counts| counts.walks),
@@ -139,15 +137,9 @@ pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
 /// Adds runs with all guards to `results`, and returns the runs that omit a guard. Those may break the contract and
 /// fail.
 pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
-    let three = |plan: &PlannedGuard| {
-        plan.seeds()
-            .map(|seed| plan.three(seed))
-            .collect::<Vec<_>>()
-    };
+    let three = |plan: &PlannedGuard| plan.seeds().map(|seed| plan.three(seed)).collect::<Vec<_>>();
     let jobs: Vec<_> = plans.iter().flat_map(three).collect();
-    let kept = jobs
-        .iter()
-        .flat_map(|[before, shipped, _]| [before, shipped]);
+    let kept = jobs.iter().flat_map(|[before, shipped, _]| [before, shipped]);
     results.run("the cost of the guards", kept.cloned());
     let mut left_out = Results::default();
     left_out.run("guards left out", jobs.into_iter().map(|[_, _, job]| job));
@@ -182,19 +174,13 @@ impl PlannedGuard {
 
     fn job(&self, policy: Policy, seed: u64) -> Job {
         let cpus = self.guard.scene.cpus;
-        Job {
-            seed,
-            ..Job::new(self.machine.clone(), self.workload, policy, cpus)
-        }
+        Job { seed, ..Job::new(self.machine.clone(), self.workload, policy, cpus) }
     }
 
     /// Returns the runs before, with the mechanism, and with the guard omitted.
     fn three(&self, seed: u64) -> [Job; 3] {
         let shipped = self.job(self.after(), seed);
-        let left_out = Job {
-            without: self.guard.without,
-            ..shipped.clone()
-        };
+        let left_out = Job { without: self.guard.without, ..shipped.clone() };
         [self.job(self.before(), seed), shipped, left_out]
     }
 
@@ -204,13 +190,7 @@ impl PlannedGuard {
 
     /// Builds the row of this guard from the results of its runs.
     pub fn row(&self, results: &Results, left_out: &Results) -> Row {
-        let Guard {
-            scene,
-            without,
-            what,
-            hole,
-            clause,
-        } = *self.guard;
+        let Guard { scene, without, what, hole, clause } = *self.guard;
         let without = without.to_vec();
         let mut row = Row {
             mechanism: scene.mechanism.name(),
@@ -260,10 +240,7 @@ impl PlannedGuard {
             }
             let outcomes = [before?, shipped?, without.get(&jobs[2])?];
             let figures = outcomes.map(|outcome| outcome.measure.value);
-            if figures
-                .iter()
-                .any(|figure| !(figure.is_finite() && *figure > 0.0))
-            {
+            if figures.iter().any(|figure| !(figure.is_finite() && *figure > 0.0)) {
                 return Err("the run measured nothing".into());
             }
             let more_is_better = outcomes[1].measure.more_is_better;
@@ -331,11 +308,7 @@ impl Row {
             })
             .take(SHOWN)
             .collect();
-        if told.is_empty() {
-            "none".into()
-        } else {
-            format!("{} a {}", told.join(", "), self.each)
-        }
+        if told.is_empty() { "none".into() } else { format!("{} a {}", told.join(", "), self.each) }
     }
 
     /// Returns the cost in percent, with the extremes if there are several seeds.
@@ -347,12 +320,7 @@ impl Row {
         };
         match (self.cost, self.cost_range) {
             (Some(cost), Some([least, most])) if self.seeds > 1 => {
-                format!(
-                    "{} ({} to {})",
-                    percent(cost),
-                    percent(least),
-                    percent(most)
-                )
+                format!("{} ({} to {})", percent(cost), percent(least), percent(most))
             }
             (Some(cost), _) => percent(cost),
             (None, _) => "-".into(),
@@ -361,8 +329,7 @@ impl Row {
 
     /// Returns the gain in percent of the time before.
     pub fn gain_text(&self) -> String {
-        self.gain
-            .map_or_else(|| "-".into(), |gain| format!("{:.1}", 100.0 * gain))
+        self.gain.map_or_else(|| "-".into(), |gain| format!("{:.1}", 100.0 * gain))
     }
 
     /// Returns the clauses that broke without the guard, each with its number of violations.

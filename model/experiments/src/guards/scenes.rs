@@ -83,13 +83,7 @@ const SWITCH_CHANGED: Scene = Scene {
 const SWITCH_DEFERRED: Scene = Scene {
     mechanism: Mechanism::LazyUnmap,
     case: "Skylake, 4 CPUs, one pages a clean page out each turn",
-    parameters: &[
-        "switches=400",
-        "processes=4",
-        "pages=64",
-        "drops=1",
-        "clean=yes",
-    ],
+    parameters: &["switches=400", "processes=4", "pages=64", "drops=1", "clean=yes"],
     before: "S0+S2",
     ..SWITCH_CHANGED
 };
@@ -100,14 +94,7 @@ const READERS: Scene = Scene {
     case: "Xeon 6430 with CXL, 26 CPUs",
     machine: "xeon-6430-cxl",
     cpus: 26,
-    parameters: &[
-        "threads=8",
-        "reclaimers=2",
-        "size=7M",
-        "fast=4300K",
-        "slow=10035K",
-        "ahead=204",
-    ],
+    parameters: &["threads=8", "reclaimers=2", "size=7M", "fast=4300K", "slow=10035K", "ahead=204"],
     before: LINUX_6_X86,
     each: ("page", 3 * 1792),
     seeds: 2,
@@ -118,14 +105,7 @@ const READERS_ARM: Scene = Scene {
     case: "Kunpeng 920, 12 CPUs",
     machine: "kunpeng-920",
     cpus: 12,
-    parameters: &[
-        "processes=2",
-        "threads=6",
-        "size=3584K",
-        "fast=6M",
-        "slow=0",
-        "ahead=96",
-    ],
+    parameters: &["processes=2", "threads=6", "size=3584K", "fast=6M", "slow=0", "ahead=96"],
     before: "S0+S2",
     each: ("page", 2 * 896),
     ..READERS

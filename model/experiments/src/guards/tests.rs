@@ -31,9 +31,7 @@ mod mutants {
     }
 
     fn row<'r>(rows: &'r [Row], case: &str, mutant: &str) -> &'r Row {
-        let found = rows
-            .iter()
-            .find(|row| row.case.contains(case) && row.without == [mutant]);
+        let found = rows.iter().find(|row| row.case.contains(case) && row.without == [mutant]);
         found.unwrap_or_else(|| panic!("no row of {mutant} on {case}"))
     }
 
@@ -61,11 +59,7 @@ mod mutants {
     fn guards_of_a_batch_are_work_that_goes_with_them() {
         let rows = rows("S0");
         let fence = row(&rows, "Kunpeng", "BroadcastSkipsFence");
-        assert!(
-            (fence.events["fences"] - 1.0).abs() < 0.01,
-            "{:?}",
-            fence.events
-        );
+        assert!((fence.events["fences"] - 1.0).abs() < 0.01, "{:?}", fence.events);
         assert!(fence.cost.unwrap() > 0.0 && fence.gain.unwrap() > fence.cost.unwrap());
         let deferral = row(&rows, "Kunpeng", "PendingNotRecorded");
         // Two locked operations for each batch of 32.
@@ -76,27 +70,14 @@ mod mutants {
     fn guards_of_a_switch_are_flushes_without_which_the_contract_breaks() {
         let rows = rows("pingpong");
         let load = row(&rows, "1 CPU", "SwitchIgnoresDeferral");
-        assert!(
-            (load.events["shared words"] - 1.0).abs() < 0.01,
-            "{:?}",
-            load.events
-        );
+        assert!((load.events["shared words"] - 1.0).abs() < 0.01, "{:?}", load.events);
         let changed = row(&rows, "drops a page", "SwitchIgnoresGeneration");
         assert!(changed.events["tag flushes"] > 0.5, "{:?}", changed.events);
         assert!(changed.cost.unwrap() > 0.01);
         assert!(changed.violations == 0 && changed.violations_left_out > 100);
-        assert!(
-            changed
-                .broken
-                .iter()
-                .any(|clause| clause == "C3" || clause == "C1")
-        );
+        assert!(changed.broken.iter().any(|clause| clause == "C3" || clause == "C1"));
         let deferred = row(&rows, "clean page", "SwitchIgnoresDeferral");
-        assert!(
-            deferred.events["tag flushes"] > 0.5,
-            "{:?}",
-            deferred.events
-        );
+        assert!(deferred.events["tag flushes"] > 0.5, "{:?}", deferred.events);
     }
 
     #[test]
@@ -108,20 +89,11 @@ mod mutants {
         // A reuse checks the deferred flush. The cost of that flush, a fence and a broadcast, is hidden here. Faults on
         // that machine flush the pages that a batch holds (break before make), so the number of other broadcasts
         // differs more between the runs.
-        assert!(
-            arm.events["shared words"] > 0.5,
-            "{:?} {:?}",
-            arm.cost,
-            arm.events
-        );
+        assert!(arm.events["shared words"] > 0.5, "{:?} {:?}", arm.cost, arm.events);
         assert!(arm.violations == 0 && arm.violations_left_out > 0);
         assert!(arm.broken.iter().any(|clause| clause == "C1"));
         // These cost little compared with the effect of arrival order. But the run must differ.
-        for mutant in [
-            "VmRewritesDeferredEntry",
-            "LazyResumesUnchecked",
-            "ResumeLetsNmisIn",
-        ] {
+        for mutant in ["VmRewritesDeferredEntry", "LazyResumesUnchecked", "ResumeLetsNmisIn"] {
             let row = row(&rows, "Xeon", mutant);
             assert_eq!((row.violations, &row.failed), (0, &None), "{mutant}");
             assert!(row.events.values().any(|&more| more != 0.0), "{mutant}");

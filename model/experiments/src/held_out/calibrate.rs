@@ -45,19 +45,13 @@ pub(super) fn changed(job: &Job, factors: &[Factor]) -> Job {
         quell_clock::MachineFile::scaled(&machine, parameter, factor)
     };
     let machine = (factors.iter()).fold((*job.machine).clone(), scale);
-    Job {
-        machine: machine.into(),
-        variant: format!("{} {factors:?}", job.variant),
-        ..job.clone()
-    }
+    Job { machine: machine.into(), variant: format!("{} {factors:?}", job.variant), ..job.clone() }
 }
 
 impl BeforeSide {
     /// Returns the logarithms of model over published, of the figures whose units can be compared.
     fn errors(&self, factors: &[Factor], results: &mut Results) -> Vec<f64> {
-        let jobs: Vec<Job> = (self.0.iter())
-            .map(|row| changed(&row.job, factors))
-            .collect();
+        let jobs: Vec<Job> = (self.0.iter()).map(|row| changed(&row.job, factors)).collect();
         results.run("fitting to figures from before", jobs.iter().cloned());
         let error = |(row, job): (&BeforeRow, &Job)| {
             let outcome = results.get(job).ok()?;
@@ -133,10 +127,7 @@ pub(super) fn fit(
 /// Returns the steps that make the errors smallest if they are linear. `None` if nothing has an effect.
 fn least_squares(slopes: &[Vec<f64>], errors: &[f64]) -> Option<Vec<f64>> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    if slopes
-        .iter()
-        .all(|slope| dot(slope, slope) < NO_EFFECT * NO_EFFECT * errors.len() as f64)
-    {
+    if slopes.iter().all(|slope| dot(slope, slope) < NO_EFFECT * NO_EFFECT * errors.len() as f64) {
         return None;
     }
     // We add a little to the squares, so that costs with the same effect share it, and costs without effect stay.
@@ -154,10 +145,7 @@ fn least_squares(slopes: &[Vec<f64>], errors: &[f64]) -> Option<Vec<f64>> {
         }
         _ => return None,
     };
-    solution
-        .iter()
-        .all(|step| step.is_finite())
-        .then_some(solution)
+    solution.iter().all(|step| step.is_finite()).then_some(solution)
 }
 
 /// Returns the factor from one unit to another; `None` if they can't be compared, for example `s` and `us per page`.
@@ -215,9 +203,8 @@ mod tests {
     #[test]
     fn least_squares_finds_both_steps() {
         let (slopes, wanted) = (vec![vec![1.0, 2.0, 0.5], vec![0.5, -1.0, 3.0]], [0.3, -0.2]);
-        let errors: Vec<f64> = (0..3)
-            .map(|row| -(slopes[0][row] * wanted[0] + slopes[1][row] * wanted[1]))
-            .collect();
+        let errors: Vec<f64> =
+            (0..3).map(|row| -(slopes[0][row] * wanted[0] + slopes[1][row] * wanted[1])).collect();
         let found = least_squares(&slopes, &errors).unwrap();
         for (found, wanted) in found.iter().zip(wanted) {
             assert!((found - wanted).abs() < 0.02, "{found} {wanted}");

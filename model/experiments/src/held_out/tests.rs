@@ -44,11 +44,7 @@ fn the_template_of_a_table_can_be_run_and_fitted() {
     let rows = tables[0].rows_with(&calibrated, &results);
     assert_eq!(rows.len(), 2);
     for row in &rows {
-        assert!(
-            row.reason.is_none() && row.off.is_some(),
-            "{:?}",
-            row.reason
-        );
+        assert!(row.reason.is_none() && row.off.is_some(), "{:?}", row.reason);
     }
     // Only the figure that was printed before the change can be fitted.
     let before = |row: &Row| row.calibrated.as_ref().unwrap().model_before.unwrap();
@@ -63,40 +59,25 @@ fn what_is_built_in_is_what_the_folder_has() {
     };
     let built_in = names(built_in().unwrap());
     assert_eq!(built_in, names(find(&root()).unwrap()));
-    assert!(
-        built_in.iter().all(|(_, time)| time.is_some()),
-        "{built_in:?}"
-    );
+    assert!(built_in.iter().all(|(_, time)| time.is_some()), "{built_in:?}");
 }
 
 #[test]
 fn the_shortest_tables_fit_into_a_limit() {
     let second = Duration::from_secs(1);
     let tables = || built_in().unwrap();
-    let times = |tables: &[Table]| {
-        tables
-            .iter()
-            .map(|t| t.cpu_time.unwrap())
-            .collect::<Vec<_>>()
-    };
+    let times = |tables: &[Table]| tables.iter().map(|t| t.cpu_time.unwrap()).collect::<Vec<_>>();
     let all = times(&tables());
     let shortest = *all.iter().min().unwrap();
     assert_eq!(times(&within(tables(), shortest, 1)), [shortest]);
     assert!(within(tables(), Duration::ZERO, 2).is_empty());
     assert_eq!(within(tables(), 10_000 * second, 4).len(), all.len());
-    assert_eq!(
-        expected(&tables(), 2),
-        Some(all.iter().sum::<Duration>() / 2)
-    );
+    assert_eq!(expected(&tables(), 2), Some(all.iter().sum::<Duration>() / 2));
 }
 
 #[test]
 fn a_prediction_is_the_ratio_of_two_runs() {
-    let table = made_up(
-        "ratio",
-        "[[figure]]\ncase = \"c\"\ncpus = 2\nchange = -50\n",
-    )
-    .unwrap();
+    let table = made_up("ratio", "[[figure]]\ncase = \"c\"\ncpus = 2\nchange = -50\n").unwrap();
     let mut results = Results::default();
     results.run("test", table.jobs());
     let rows = table.rows(&results);
@@ -139,20 +120,10 @@ fn a_difference_is_compared_in_the_published_unit() {
     results.run("test", table.jobs());
     let row = table.rows(&results).remove(0);
     let saved = row.model_before.unwrap() - row.model_after.unwrap();
-    assert!(
-        (row.off.unwrap() - (saved / 500.0 - 1.0)).abs() < 1e-9,
-        "{row:?}"
-    );
-    let refused = made_up(
-        "alone",
-        "[[figure]]\ncase = \"c\"\ncompare = \"difference\"\nchange = 5\n",
-    );
-    assert!(
-        refused
-            .unwrap_err()
-            .to_string()
-            .contains("only with the former")
-    );
+    assert!((row.off.unwrap() - (saved / 500.0 - 1.0)).abs() < 1e-9, "{row:?}");
+    let refused =
+        made_up("alone", "[[figure]]\ncase = \"c\"\ncompare = \"difference\"\nchange = 5\n");
+    assert!(refused.unwrap_err().to_string().contains("only with the former"));
 }
 
 #[test]
@@ -167,35 +138,17 @@ fn a_mistake_names_the_file_and_what_is_wrong() {
     let cases = [
         ("", "figure"),
         ("[[figure]]\ncase = \"c\"\n", "c: expected either"),
-        (
-            "[[figure]]\ncase = \"c\"\nchange = -100\n",
-            "c: expected either",
-        ),
-        (
-            "[[figure]]\ncase = \"c\"\npublished = [0, 1]\nunit = \"s\"\n",
-            "c: expected either",
-        ),
-        (
-            "[[figure]]\ncase = \"c\"\nchange = 1\nparameters = [\"speed=3\"]\n",
-            "parameter speed=3",
-        ),
-        (
-            "[[figure]]\ncase = \"c\"\nchange = 1\nmachine = \"none.toml\"\n",
-            "none.toml",
-        ),
-        (
-            "[[figure]]\ncase = \"c\"\nchange = 1\nreads = \"luck\"\n",
-            "luck",
-        ),
+        ("[[figure]]\ncase = \"c\"\nchange = -100\n", "c: expected either"),
+        ("[[figure]]\ncase = \"c\"\npublished = [0, 1]\nunit = \"s\"\n", "c: expected either"),
+        ("[[figure]]\ncase = \"c\"\nchange = 1\nparameters = [\"speed=3\"]\n", "parameter speed=3"),
+        ("[[figure]]\ncase = \"c\"\nchange = 1\nmachine = \"none.toml\"\n", "none.toml"),
+        ("[[figure]]\ncase = \"c\"\nchange = 1\nreads = \"luck\"\n", "luck"),
         ("[[figure]]\ncase = \"c\"\nchanged = 1\n", "changed"),
     ];
     for (index, (figure, expected)) in cases.into_iter().enumerate() {
         let error = made_up(&format!("wrong-{index}"), figure).unwrap_err();
         let said = error.to_string();
-        assert!(
-            said.contains(FILE) && said.contains(expected),
-            "{figure}: {said}"
-        );
+        assert!(said.contains(FILE) && said.contains(expected), "{figure}: {said}");
     }
     let nowhere = find(Path::new("no/such/folder")).unwrap_err().to_string();
     assert!(nowhere.contains("held-out in a checkout"), "{nowhere}");

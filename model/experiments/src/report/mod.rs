@@ -42,11 +42,7 @@ pub fn jobs(plans: &[Experiment]) -> Vec<Job> {
     });
     let scaling = scaling_jobs().into_iter().map(|(_, _, job)| job);
     let shootdowns = shootdown_jobs().into_iter().map(|(_, job)| job);
-    alone
-        .chain(scaling)
-        .chain(shootdowns)
-        .chain(varied)
-        .collect()
+    alone.chain(scaling).chain(shootdowns).chain(varied).collect()
 }
 
 /// Builds the report from the results of the headlines' runs and of [`jobs`].
@@ -56,14 +52,7 @@ pub fn build(
     guards: &[guards::Row],
     results: &Results,
 ) -> Markup {
-    page(
-        plans,
-        rows,
-        guards,
-        results,
-        &scaling_jobs(),
-        &shootdown_jobs(),
-    )
+    page(plans, rows, guards, results, &scaling_jobs(), &shootdown_jobs())
 }
 
 /// Returns the guessed parameters of the plan's machine that can be changed by half: costs and rates. Half a TLB or
@@ -73,10 +62,7 @@ fn guesses(plan: &Experiment) -> Vec<Parameter> {
     machine
         .assumed()
         .filter(|parameter| {
-            matches!(
-                parameter.description().unit,
-                Unit::Time | Unit::Rate | Unit::Factor
-            )
+            matches!(parameter.description().unit, Unit::Time | Unit::Rate | Unit::Factor)
         })
         .collect()
 }
@@ -109,10 +95,7 @@ fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Optio
     workload.set(&format!("iterations={iterations}")).ok()?;
     let policy = parse_policy(policy).ok()?;
     let machine = Arc::new(built_in("haswell-server")?);
-    Some(Job {
-        trace,
-        ..Job::new(machine, workload, policy, cpus)
-    })
+    Some(Job { trace, ..Job::new(machine, workload, policy, cpus) })
 }
 
 fn page(
@@ -147,10 +130,7 @@ fn page(
         (sensitivity(plans, results))
         (limits())
     };
-    charts::page(
-        "quell: five ways to keep translations coherent for less",
-        &content,
-    )
+    charts::page("quell: five ways to keep translations coherent for less", &content)
 }
 
 fn before_after(rows: &[Row]) -> Markup {
@@ -172,10 +152,7 @@ fn before_after(rows: &[Row]) -> Markup {
 }
 
 fn title(mechanism: &str) -> &'static str {
-    Mechanism::ALL
-        .into_iter()
-        .find(|one| one.name() == mechanism)
-        .map_or("", Mechanism::title)
+    Mechanism::ALL.into_iter().find(|one| one.name() == mechanism).map_or("", Mechanism::title)
 }
 
 fn group(row: &Row) -> Group {
@@ -187,16 +164,8 @@ fn group(row: &Row) -> Group {
     let published = |value| Some(of(value, row.published_before));
     let model = |value: Option<f64>| Some(of(value?, row.model_before?));
     let values = [
-        (
-            "published before",
-            "--before",
-            published(row.published_before),
-        ),
-        (
-            "published after",
-            "--before",
-            published(row.published_after),
-        ),
+        ("published before", "--before", published(row.published_before)),
+        ("published after", "--before", published(row.published_after)),
         ("model before", "--after", model(row.model_before)),
         ("model after", "--after", model(row.model_after)),
         ("everything on", "--all", model(row.all_on)),
@@ -207,14 +176,7 @@ fn group(row: &Row) -> Group {
         title: format!("{}, {}", row.experiment, row.case),
         bars: values
             .into_iter()
-            .filter_map(|(label, color, value)| {
-                Some(Bar {
-                    label,
-                    value: value?,
-                    color,
-                    scale,
-                })
-            })
+            .filter_map(|(label, color, value)| Some(Bar { label, value: value?, color, scale }))
             .collect(),
         note: match row.scaled {
             true => "in % of before".to_owned(),
@@ -230,10 +192,7 @@ fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
     };
     let points: Vec<Point> = SCALE
         .into_iter()
-        .map(|cpus| Point {
-            cpus,
-            values: POLICIES.map(|policy| value(policy, cpus)).into(),
-        })
+        .map(|cpus| Point { cpus, values: POLICIES.map(|policy| value(policy, cpus)).into() })
         .collect();
     let points = relative(&points);
     let lines = lines(&POLICIES.map(short), &points);
@@ -275,11 +234,7 @@ fn timelines(results: &Results, jobs: &[(&'static str, Job)]) -> Markup {
             Some((*policy, Episode::find(outcome.trace.events(), "discard")?))
         })
         .collect();
-    let span = episodes
-        .iter()
-        .map(|(_, episode)| episode.end - episode.start)
-        .max()
-        .unwrap_or(1);
+    let span = episodes.iter().map(|(_, episode)| episode.end - episode.start).max().unwrap_or(1);
     html! {
         h2 { "One shootdown" }
         p { "One " code { "MADV_DONTNEED" } " on CPU 0 of 4, under each policy, on the same scale. At the dashed line it returns to the program." }
@@ -338,11 +293,7 @@ fn moves(plan: &Experiment, results: &Results) -> Vec<(String, f64, f64)> {
             (low.abs().max(high.abs()) >= 0.1).then(|| (parameter.name(), low, high))
         })
         .collect();
-    rows.sort_by(|a, b| {
-        b.1.abs()
-            .max(b.2.abs())
-            .total_cmp(&a.1.abs().max(a.2.abs()))
-    });
+    rows.sort_by(|a, b| b.1.abs().max(b.2.abs()).total_cmp(&a.1.abs().max(a.2.abs())));
     rows.truncate(SHOWN);
     rows
 }
@@ -376,23 +327,10 @@ mod tests {
             };
             let group = group(&row);
             let scale = group.bars[0].scale;
-            assert!(
-                group.bars.iter().all(|bar| bar.scale == scale),
-                "{}",
-                group.title
-            );
-            assert!(
-                group.bars.iter().all(|bar| bar.value <= scale),
-                "{}",
-                group.title
-            );
+            assert!(group.bars.iter().all(|bar| bar.scale == scale), "{}", group.title);
+            assert!(group.bars.iter().all(|bar| bar.value <= scale), "{}", group.title);
             let before = |bar: &&Bar| bar.label.ends_with(" before");
-            let befores: Vec<f64> = group
-                .bars
-                .iter()
-                .filter(before)
-                .map(|bar| bar.value)
-                .collect();
+            let befores: Vec<f64> = group.bars.iter().filter(before).map(|bar| bar.value).collect();
             match row.scaled {
                 true => assert_eq!(befores, [100.0, 100.0], "{}", group.title),
                 false => assert_eq!(befores, [row.published_before, 32.9], "{}", group.title),

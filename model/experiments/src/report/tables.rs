@@ -162,10 +162,7 @@ pub fn mechanisms(plans: &[Experiment], rows: &[Row], results: &Results) -> Mark
         .filter_map(|plan| {
             let loss = plan.worse_with_all(results)?;
             let headline = plan.headline;
-            Some(format!(
-                "{}, {} ({loss:.1} %)",
-                headline.experiment, headline.case
-            ))
+            Some(format!("{}, {} ({loss:.1} %)", headline.experiment, headline.case))
         })
         .collect();
     html! {

@@ -51,20 +51,13 @@ impl Episode {
             .filter(|event| event.cpu == 0 && event.mark == Mark::Call(call))
             .nth_back(1)
             .or_else(|| {
-                events
-                    .iter()
-                    .rfind(|event| event.cpu == 0 && event.mark == Mark::Call(call))
+                events.iter().rfind(|event| event.cpu == 0 && event.mark == Mark::Call(call))
             })?;
         // Handlers that began during the call may end after it.
         let inside = |event: &&TraceEvent| event.start >= found.start && event.start <= found.end;
         let events: Vec<TraceEvent> = events.iter().filter(inside).copied().collect();
         let end = events.iter().map(|event| event.end).max()?;
-        Some(Episode {
-            start: found.start,
-            returned: found.end,
-            end,
-            events,
-        })
+        Some(Episode { start: found.start, returned: found.end, end, events })
     }
 
     /// Draws it on an axis of `span` picoseconds, so that several can be compared.
@@ -78,9 +71,7 @@ impl Episode {
         let step = step((span / 1000) as f64, 8.0);
         let drawn = |level: f64| {
             self.events.iter().filter_map(move |event| {
-                looks(event.mark)
-                    .filter(|look| look.1 == level)
-                    .map(|look| (event, look))
+                looks(event.mark).filter(|look| look.1 == level).map(|look| (event, look))
             })
         };
         let content = html! {
@@ -116,12 +107,7 @@ mod tests {
     use super::*;
 
     fn event(cpu: usize, start: u64, end: u64, mark: Mark) -> TraceEvent {
-        TraceEvent {
-            cpu,
-            start,
-            end,
-            mark,
-        }
+        TraceEvent { cpu, start, end, mark }
     }
 
     #[test]
@@ -135,10 +121,7 @@ mod tests {
             event(0, 800, 900, Mark::Call("discard")),
         ];
         let episode = Episode::find(&events, "discard").unwrap();
-        assert_eq!(
-            (episode.start, episode.returned, episode.end),
-            (400, 500, 560)
-        );
+        assert_eq!((episode.start, episode.returned, episode.end), (400, 500, 560));
         assert_eq!(episode.events.len(), 2);
         assert!(Episode::find(&events, "unmap").is_none());
     }

@@ -38,10 +38,7 @@ impl Column {
     }
 
     fn count(name: String, cells: impl Iterator<Item = u64>) -> Column {
-        Column {
-            name,
-            cells: Cells::Count(cells.collect(), None),
-        }
+        Column { name, cells: Cells::Count(cells.collect(), None) }
     }
 
     fn parameter(records: &[Record], name: &str) -> Column {
@@ -51,10 +48,7 @@ impl Column {
             Some(amounts) => Cells::Count(amounts, Some(texts().flatten().cloned().collect())),
             None => Cells::Text(texts().map(Option::<&String>::cloned).collect()),
         };
-        Column {
-            name: format!("param.{name}"),
-            cells,
-        }
+        Column { name: format!("param.{name}"), cells }
     }
 
     /// Formats a run's value for CSV, before quoting.
@@ -90,10 +84,7 @@ pub fn of(records: &[Record]) -> Vec<Column> {
         name: "window_ns".into(),
         cells: Cells::Real(runs().map(|run| Some(run.window_ns)).collect()),
     });
-    columns.push(Column::count(
-        "violations".into(),
-        runs().map(|run| run.violations),
-    ));
+    columns.push(Column::count("violations".into(), runs().map(|run| run.violations)));
     columns.push(Column::text("error", runs().map(|run| run.error.as_ref())));
     columns.extend(latencies(records));
     let mut counts = |kind: &str, of: fn(&Record) -> &BTreeMap<String, u64>| {

@@ -43,12 +43,7 @@ pub fn points(records: &[Record]) -> Vec<Point> {
     for record in records {
         let same = points.last().is_some_and(|point| {
             (&point.machine, &point.policy, point.cpus, &point.parameters)
-                == (
-                    &record.machine,
-                    &record.policy,
-                    record.cpus,
-                    &record.parameters,
-                )
+                == (&record.machine, &record.policy, record.cpus, &record.parameters)
         });
         if !same {
             points.push(Point {
@@ -110,10 +105,7 @@ pub fn plot(points: &[Point], metric: &str) -> Option<String> {
     };
     let cpus = |point: &Point| Some(point.cpus as f64);
     let of = |point: &Point, name: &str| {
-        point
-            .parameters
-            .get(name)
-            .and_then(|text| Some(amount(text)? as f64))
+        point.parameters.get(name).and_then(|text| Some(amount(text)? as f64))
     };
     let mut best = ("CPUs", different(&cpus));
     for name in first.parameters.keys() {
@@ -220,10 +212,7 @@ mod tests {
     fn a_point_is_the_median_of_its_seeds() {
         let points = points(&records());
         assert_eq!(points.len(), 2);
-        assert_eq!(
-            (points[0].median(), points[0].spread()),
-            (Some(2.0), Some(100.0))
-        );
+        assert_eq!((points[0].median(), points[0].spread()), (Some(2.0), Some(100.0)));
         assert_eq!((points[1].median(), points[1].failed), (Some(4.0), 1));
         let drawn = plot(&points, "it").unwrap();
         assert!(drawn.contains("it, medians of all seeds ("), "{drawn}");
@@ -241,9 +230,6 @@ mod tests {
             "workload,machine,policy,cpus,seed,param.size,value,window_ns,violations,error,machine.calls"
         );
         assert_eq!(lines[1], "w,m,\"S0,inline=no\",1,1,64K,3,1.5,0,,3");
-        assert_eq!(
-            lines[4],
-            "w,m,\"S0,inline=no\",2,1,64K,,1.5,0,\"it \"\"broke\"\"\",3"
-        );
+        assert_eq!(lines[4], "w,m,\"S0,inline=no\",2,1,64K,,1.5,0,\"it \"\"broke\"\"\",3");
     }
 }

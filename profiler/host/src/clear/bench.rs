@@ -128,10 +128,7 @@ impl Bench {
             let join = |t: std::thread::ScopedJoinHandle<'_, _>| t.join().expect("no panic");
             threads.into_iter().map(join).collect::<Result<Vec<_>>>()
         })?;
-        Ok(Bench {
-            cpus: cpus.to_vec(),
-            regions,
-        })
+        Ok(Bench { cpus: cpus.to_vec(), regions })
     }
 
     /// Returns the length of each CPU's region.
@@ -265,8 +262,7 @@ impl Bench {
         for (i, cell) in turn.iter_mut().enumerate() {
             let all = || taken.iter().map(|one| one[i]);
             let pulse = all().map(|(pulse, _)| pulse).fold(0.0, f64::max);
-            cell.samples
-                .push((pulse, all().map(|(_, speed)| speed).sum()));
+            cell.samples.push((pulse, all().map(|(_, speed)| speed).sum()));
         }
     }
 }
@@ -288,21 +284,10 @@ mod tests {
         let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
         let contenders = [Contender::Clear(Strategy::Stores), Contender::Memset];
         let cells = bench
-            .run(
-                1,
-                &[4 << 10, 1 << 20],
-                &contenders,
-                FILLS,
-                Duration::ZERO,
-                &Progress::hidden(),
-            )
+            .run(1, &[4 << 10, 1 << 20], &contenders, FILLS, Duration::ZERO, &Progress::hidden())
             .unwrap();
         assert_eq!(cells.len(), 2 * contenders.len() + FILLS.len());
-        assert!(
-            cells
-                .iter()
-                .all(|c| c.samples.len() == 1 && c.median() > 0.0)
-        );
+        assert!(cells.iter().all(|c| c.samples.len() == 1 && c.median() > 0.0));
     }
 
     #[test]
@@ -313,13 +298,8 @@ mod tests {
             Contender::FillMemset,
             Contender::FillStream,
         ];
-        let mut cells: Vec<Cell> = names
-            .map(|contender| Cell {
-                bytes: 4 << 10,
-                contender,
-                samples: Vec::new(),
-            })
-            .into();
+        let mut cells: Vec<Cell> =
+            names.map(|contender| Cell { bytes: 4 << 10, contender, samples: Vec::new() }).into();
         let mut order = Pcg64::new(0, 0);
         let mut followed = std::collections::BTreeSet::new();
         for _ in 0..100 {
@@ -367,9 +347,8 @@ mod tests {
         let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
         let available = StrategySet::STORES.with(Strategy::NonTemporal128);
         let sizes = [4 << 10, 1 << 20];
-        let samples = bench
-            .calibrate(&available, &sizes, Duration::ZERO, &Progress::hidden())
-            .unwrap();
+        let samples =
+            bench.calibrate(&available, &sizes, Duration::ZERO, &Progress::hidden()).unwrap();
         assert_eq!(samples, []);
     }
 
@@ -381,13 +360,7 @@ mod tests {
             // The core's other thread was busy during most samples, and one sample was lucky.
             samples: [(2.0, 20.0); 9]
                 .into_iter()
-                .chain([
-                    (1.0, 70.0),
-                    (1.0, 71.0),
-                    (1.0, 69.0),
-                    (1.05, 70.0),
-                    (1.0, 120.0),
-                ])
+                .chain([(1.0, 70.0), (1.0, 71.0), (1.0, 69.0), (1.05, 70.0), (1.0, 120.0)])
                 .collect(),
         }];
         keep_quiet(&mut cells);

@@ -126,12 +126,7 @@ mod tests {
         let mut region = Region::new(4 * HUGE).unwrap();
         for contender in quell_arch::zero::available()
             .iter()
-            .flat_map(|strategy| {
-                [
-                    Contender::Clear(strategy),
-                    Contender::ClearAndRead(strategy),
-                ]
-            })
+            .flat_map(|strategy| [Contender::Clear(strategy), Contender::ClearAndRead(strategy)])
             .chain([Contender::Memset, Contender::PageByPage])
             .chain(FILLS.iter().copied())
         {

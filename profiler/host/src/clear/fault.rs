@@ -40,31 +40,11 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    Case {
-        page_bytes: 4096,
-        populate: false,
-        hugetlb: false,
-    },
-    Case {
-        page_bytes: 4096,
-        populate: true,
-        hugetlb: false,
-    },
-    Case {
-        page_bytes: HUGE,
-        populate: false,
-        hugetlb: false,
-    },
-    Case {
-        page_bytes: HUGE,
-        populate: true,
-        hugetlb: false,
-    },
-    Case {
-        page_bytes: 1 << 30,
-        populate: true,
-        hugetlb: true,
-    },
+    Case { page_bytes: 4096, populate: false, hugetlb: false },
+    Case { page_bytes: 4096, populate: true, hugetlb: false },
+    Case { page_bytes: HUGE, populate: false, hugetlb: false },
+    Case { page_bytes: HUGE, populate: true, hugetlb: false },
+    Case { page_bytes: 1 << 30, populate: true, hugetlb: true },
 ];
 
 /// Measures all cases, interleaved, for about `time` and at least once each.

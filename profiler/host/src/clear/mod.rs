@@ -143,9 +143,7 @@ pub fn measure(args: &Options) -> Result<Report> {
         clear_then_read: reads,
         demand_fault: faults,
         verdicts: Vec::new(),
-        cpu: Processor::of_this_host()
-            .model
-            .unwrap_or_else(|| std::env::consts::ARCH.into()),
+        cpu: Processor::of_this_host().model.unwrap_or_else(|| std::env::consts::ARCH.into()),
         caches: [caches.l1d, caches.l2, caches.last],
         huge_page_share: huge_share,
         plan: report::PlanTable::new(&plan, &by_rule),
@@ -179,11 +177,7 @@ fn chosen(cells: &[Cell], plan: &Plan) -> Vec<PlanChoice> {
             c.contender == Contender::Clear(plan.strategy(Temperature::Bypassing, c.bytes))
                 && !c.samples.is_empty()
         })
-        .map(|c| PlanChoice {
-            bytes: c.bytes,
-            strategy: c.contender.name(),
-            gbps: c.median(),
-        })
+        .map(|c| PlanChoice { bytes: c.bytes, strategy: c.contender.name(), gbps: c.median() })
         .collect()
 }
 

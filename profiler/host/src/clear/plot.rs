@@ -10,9 +10,7 @@ pub fn svg(report: &Report) -> String {
 
 /// Builds a page with the drawing above all figures.
 pub fn page(report: &Report, tables: &[PageTable]) -> String {
-    with_chart(report, |chart| {
-        charts::of_tables("Zeroing on this machine", chart, tables)
-    })
+    with_chart(report, |chart| charts::of_tables("Zeroing on this machine", chart, tables))
 }
 
 fn with_chart(report: &Report, draw: impl FnOnce(&Chart<'_>) -> String) -> String {
@@ -33,9 +31,7 @@ fn with_chart(report: &Report, draw: impl FnOnce(&Chart<'_>) -> String) -> Strin
     if let (Some(least), Some(most)) = (lengths.clone().min(), lengths.max()) {
         lines.push(Line {
             name: "peak write".into(),
-            points: [least, most]
-                .map(|bytes| (bytes as f64, report.peak_write_gbps))
-                .into(),
+            points: [least, most].map(|bytes| (bytes as f64, report.peak_write_gbps)).into(),
             color: "--soft",
         });
     }

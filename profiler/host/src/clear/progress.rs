@@ -15,18 +15,12 @@ impl Progress {
         let bar = ProgressBar::new(budget.as_millis() as u64);
         let style = ProgressStyle::with_template("{wide_bar} {elapsed_precise}  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress {
-            bar,
-            started: Instant::now(),
-        }
+        Progress { bar, started: Instant::now() }
     }
     /// Creates a bar that isn't shown.
     #[cfg(test)]
     pub fn hidden() -> Self {
-        Progress {
-            bar: ProgressBar::hidden(),
-            started: Instant::now(),
-        }
+        Progress { bar: ProgressBar::hidden(), started: Instant::now() }
     }
     /// Sets the current activity.
     pub fn say(&self, what: &'static str) {
@@ -35,8 +29,7 @@ impl Progress {
     }
     /// Moves the bar to the current time.
     pub fn tick(&self) {
-        self.bar
-            .set_position(self.started.elapsed().as_millis() as u64);
+        self.bar.set_position(self.started.elapsed().as_millis() as u64);
     }
     /// Removes the bar.
     pub fn done(&self) {

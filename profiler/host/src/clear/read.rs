@@ -42,11 +42,8 @@ pub fn measure(
     let planned = ClearPolicy::preemptible(*plan);
     let stores = ClearPolicy::preemptible(Plan::uniform(Strategy::Stores));
     // In the order of the table, with the reference first.
-    let ways = [
-        ("stores", &stores, false),
-        ("planned", &planned, true),
-        ("bypassing", &planned, false),
-    ];
+    let ways =
+        [("stores", &stores, false), ("planned", &planned, true), ("bypassing", &planned, false)];
     let mut samples = vec![(Vec::new(), Vec::new(), Vec::new()); SIZES.len() * ways.len()];
     let deadline = Instant::now() + time;
     let mut round = 0usize;
@@ -76,9 +73,7 @@ pub fn measure(
         round += 1;
         progress.tick();
     }
-    let cells = SIZES
-        .iter()
-        .flat_map(|&b| ways.iter().map(move |w| (b, w.0)));
+    let cells = SIZES.iter().flat_map(|&b| ways.iter().map(move |w| (b, w.0)));
     cells
         .zip(&mut samples)
         .map(|((bytes, way), (clear, read, total))| ClearReadTimes {
@@ -99,14 +94,9 @@ fn one(
     policy: &ClearPolicy,
     tell: bool,
 ) -> (Duration, Duration) {
-    let extent = Extent {
-        first: Frame(0),
-        frames,
-    };
-    let (from, to) = (
-        fault.saturating_sub(policy.neighbours),
-        (fault + policy.neighbours + 1).min(frames),
-    );
+    let extent = Extent { first: Frame(0), frames };
+    let (from, to) =
+        (fault.saturating_sub(policy.neighbours), (fault + policy.neighbours + 1).min(frames));
     let begun = Instant::now();
     for piece in policy.pieces(extent, tell.then_some(Frame(fault))) {
         // SAFETY: a piece is within the extent, which starts at `start` and is as long as the span; plans hold only
@@ -118,12 +108,7 @@ fn one(
     }
     let cleared = Instant::now();
     // SAFETY: the neighbourhood is within the extent.
-    let read = unsafe {
-        sum(
-            start.add((from * PAGE_BYTES) as usize),
-            (to - from) * PAGE_BYTES,
-        )
-    };
+    let read = unsafe { sum(start.add((from * PAGE_BYTES) as usize), (to - from) * PAGE_BYTES) };
     std::hint::black_box(read);
     (cleared - begun, cleared.elapsed())
 }

@@ -34,12 +34,8 @@ impl Region {
         let mapped = usize::try_from(bytes + HUGE)?;
         let mapping =
             Mapping::anonymous(mapped).with_context(|| format!("cannot map {} MB", bytes >> 20))?;
-        let mut region = Region {
-            first: mapping.offset_of_aligned(HUGE as usize),
-            mapping,
-            bytes,
-            cursor: 0,
-        };
+        let mut region =
+            Region { first: mapping.offset_of_aligned(HUGE as usize), mapping, bytes, cursor: 0 };
         // If the kernel refuses huge pages, we use base pages, and `huge_bytes` shows it.
         let length = bytes as usize;
         let _ = (region.mapping).advise(region.first, length, Advice::LinuxHugepage);
@@ -96,9 +92,7 @@ mod tests {
         let (first, bytes) = (region.first, region.bytes as usize);
         // Kernels without huge pages refuse the advice, and don't need it.
         let _ = (region.mapping).advise(first, bytes, Advice::LinuxNoHugepage);
-        (region.mapping)
-            .advise(first, bytes, Advice::LinuxDontNeed)
-            .unwrap();
+        (region.mapping).advise(first, bytes, Advice::LinuxDontNeed).unwrap();
         assert_eq!(region.mapping.resident().unwrap(), 0);
         region.span(2 * HUGE);
         let read = region.mapping.resident().unwrap();

@@ -162,9 +162,7 @@ impl Report {
         };
         let total = |way, bytes| {
             let mut found = self.clear_then_read.iter();
-            found
-                .find(|r| r.way == way && r.bytes == bytes)
-                .map(|r| r.total_ns)
+            found.find(|r| r.way == way && r.bytes == bytes).map(|r| r.total_ns)
         };
         let reading = self
             .clear_then_read
@@ -180,18 +178,12 @@ impl Report {
                 pass: ratio <= NO_SLOWER,
             });
         [
-            least(
-                "chosen strategy compared with page by page, from 64 KB",
-                2.2,
-                64 << 10,
-                &|b| at(&self.page_by_page, b),
-            ),
-            least(
-                "chosen strategy compared with the best, every length",
-                0.95,
-                0,
-                &|b| at(&self.rows, b),
-            ),
+            least("chosen strategy compared with page by page, from 64 KB", 2.2, 64 << 10, &|b| {
+                at(&self.page_by_page, b)
+            }),
+            least("chosen strategy compared with the best, every length", 0.95, 0, &|b| {
+                at(&self.rows, b)
+            }),
             least(
                 "chosen strategy compared with peak write bandwidth, from 2 MB",
                 0.9,
@@ -221,12 +213,7 @@ mod tests {
     use quell_zero::Strategy;
 
     fn row(bytes: u64, strategy: &'static str, gbps: f64) -> Row {
-        Row {
-            bytes,
-            strategy,
-            gbps,
-            samples: 3,
-        }
+        Row { bytes, strategy, gbps, samples: 3 }
     }
 
     /// Creates a machine with invented figures, so that every ratio is known.
@@ -234,9 +221,7 @@ mod tests {
         let sizes = [4 << 10, 64 << 10, 2 << 20];
         let each = |name, gbps: [f64; 3]| -> Vec<Row> {
             let figures = sizes.iter().zip(gbps);
-            figures
-                .map(|(&bytes, gbps)| row(bytes, name, gbps))
-                .collect()
+            figures.map(|(&bytes, gbps)| row(bytes, name, gbps)).collect()
         };
         let read = |way, total_ns| ClearReadTimes {
             bytes: 2 << 20,
@@ -245,20 +230,13 @@ mod tests {
             read_ns: 1.0,
             total_ns,
         };
-        let rows = [
-            each("rep-stosq", [10.0, 12.0, 12.0]),
-            each("nt512", [8.0, 30.0, 38.0]),
-        ];
+        let rows = [each("rep-stosq", [10.0, 12.0, 12.0]), each("nt512", [8.0, 30.0, 38.0])];
         let plan = Plan::uniform(Strategy::NonTemporal512);
         Report {
             peak_write_gbps: 40.0,
             chosen: rows[1]
                 .iter()
-                .map(|r| PlanChoice {
-                    bytes: r.bytes,
-                    strategy: r.strategy,
-                    gbps: r.gbps,
-                })
+                .map(|r| PlanChoice { bytes: r.bytes, strategy: r.strategy, gbps: r.gbps })
                 .collect(),
             rows: rows.concat(),
             page_by_page_gbps: 10.0,
@@ -284,11 +262,8 @@ mod tests {
 
     #[test]
     fn verdicts_are_the_worst_ratios_in_their_range() {
-        let found: Vec<_> = made_up()
-            .judge()
-            .iter()
-            .map(|v| (v.ratio, v.at_bytes, v.pass))
-            .collect();
+        let found: Vec<_> =
+            made_up().judge().iter().map(|v| (v.ratio, v.at_bytes, v.pass)).collect();
         assert_eq!(
             found,
             [

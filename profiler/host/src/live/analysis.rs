@@ -185,22 +185,13 @@ mod tests {
     #[test]
     fn the_slowdown_is_that_of_samples_on_an_equally_shared_core() {
         let taken = |ns: f64, pulse, rounds: usize| {
-            (0..6 * rounds).map(move |at| Sample {
-                round: at % rounds,
-                ..sample(ns, pulse)
-            })
+            (0..6 * rounds).map(move |at| Sample { round: at % rounds, ..sample(ns, pulse) })
         };
         let mut row = row(&[(1.0, 0.0)]);
         row.samples = taken(100.0, 1.0, 5).chain(taken(145.0, 2.0, 5)).collect();
         row.quiet = quiet(&row, 1.15);
         assert_eq!(row.quiet.unwrap().median, 100.0);
-        assert_eq!(
-            slowdown(&row, 1.05).unwrap(),
-            Slowdown {
-                factor: 1.0,
-                noise: 0.0
-            }
-        );
+        assert_eq!(slowdown(&row, 1.05).unwrap(), Slowdown { factor: 1.0, noise: 0.0 });
         let shared = slowdown(&row, 1.9).unwrap();
         assert_eq!(shared.factor, 1.45);
         assert!((shared.noise - 0.45 / 3.0 / 1.45).abs() < 1e-9);
@@ -217,21 +208,13 @@ mod tests {
     }
 
     fn sample(ns: f64, pulse: f64) -> Sample {
-        Sample {
-            ns,
-            interrupts: None,
-            pulse,
-            round: 0,
-        }
+        Sample { ns, interrupts: None, pulse, round: 0 }
     }
 
     #[test]
     fn noise_is_how_far_rounds_lie_apart_and_not_samples() {
         let rounds = |medians: &[f64]| {
-            let sample = |(round, ns)| Sample {
-                round,
-                ..sample(ns, 1.0)
-            };
+            let sample = |(round, ns)| Sample { round, ..sample(ns, 1.0) };
             let around = |(round, &ns)| [0.5, 1.0, 1.0, 1.0, 3.0].map(|part| (round, ns * part));
             let samples = medians.iter().enumerate().flat_map(around).map(sample);
             noise(&samples.collect::<Vec<_>>())
@@ -308,10 +291,7 @@ mod tests {
     fn the_share_counts_shootdowns_not_interrupts() {
         let mut wide = row(&[(20_000.0, 3.0); 4]);
         wide.targets = 3;
-        let mut benchmarks = [Benchmark {
-            rows: vec![wide],
-            ..benchmark()
-        }];
+        let mut benchmarks = [Benchmark { rows: vec![wide], ..benchmark() }];
         fill_shares(&mut benchmarks, 10_000.0);
         assert_eq!(benchmarks[0].rows[0].shootdown_share, Some(0.5));
     }

@@ -89,23 +89,11 @@ const PAGEOUT: Case = Case {
 
 const CASES: &[Case] = &[
     SINGLE,
-    Case {
-        row: "32ranges/madvise/spin1",
-        cpus: 2,
-        ..SINGLE
-    },
+    Case { row: "32ranges/madvise/spin1", cpus: 2, ..SINGLE },
     BATCHED,
-    Case {
-        row: "32ranges/process_madvise/spin1",
-        cpus: 2,
-        ..BATCHED
-    },
+    Case { row: "32ranges/process_madvise/spin1", cpus: 2, ..BATCHED },
     SPANNING,
-    Case {
-        row: "32ranges/spanning_madvise/spin1",
-        cpus: 2,
-        ..SPANNING
-    },
+    Case { row: "32ranges/spanning_madvise/spin1", cpus: 2, ..SPANNING },
     PINGPONG,
     Case {
         row: "processes/512pages",
@@ -114,11 +102,7 @@ const CASES: &[Case] = &[
         ..PINGPONG
     },
     PAGEOUT,
-    Case {
-        row: "round/spin1",
-        cpus: 2,
-        ..PAGEOUT
-    },
+    Case { row: "round/spin1", cpus: 2, ..PAGEOUT },
 ];
 
 impl Case {
@@ -127,11 +111,7 @@ impl Case {
         for pair in self.parameters {
             workload.set(pair).map_err(|wrong| wrong.to_string())?;
         }
-        let policy: Policy = if self.dirty {
-            host.kernel.dirty
-        } else {
-            host.kernel.policy
-        };
+        let policy: Policy = if self.dirty { host.kernel.dirty } else { host.kernel.policy };
         let trial = Trial {
             machine: &host.machine,
             workload,
@@ -153,11 +133,7 @@ impl Case {
         let of_row = quiet.noise.ok_or_else(|| too_few(row))?;
         let noise = of_row.max(fixed.noise.ok_or_else(|| too_few(one_page))?);
         if quiet.own_core && fixed.own_core {
-            return Ok(MeasuredTime {
-                ns: quiet.median,
-                slowdown: None,
-                noise,
-            });
+            return Ok(MeasuredTime { ns: quiet.median, slowdown: None, noise });
         }
         let shared = analysis::slowdown(one_page, quiet.pulse).ok_or_else(|| {
             format!(
@@ -175,9 +151,7 @@ impl Case {
     fn beside(&self, row: &Row, one_page: &Row, host: &HostMachine) -> Comparison {
         let predicted = self.predict(host);
         let measured = Self::measured(row, one_page);
-        let measured_ns = measured
-            .as_ref()
-            .map_or(row.undisturbed(), |found| found.ns);
+        let measured_ns = measured.as_ref().map_or(row.undisturbed(), |found| found.ns);
         let error = |predicted: &f64| predicted / measured_ns - 1.0;
         let (within, why) = match (&predicted, &measured) {
             (Err(why), Ok(_) | Err(_)) => (None, Some(why.clone())),
@@ -273,12 +247,7 @@ mod tests {
     /// Returns a row of five rounds, each with these samples: (nanoseconds, pulse).
     fn row(samples: &[(f64, f64)], own_core: bool, noise: f64) -> Row {
         let all = (0..5).flat_map(|round| {
-            samples.iter().map(move |&(ns, pulse)| Sample {
-                ns,
-                interrupts: None,
-                pulse,
-                round,
-            })
+            samples.iter().map(move |&(ns, pulse)| Sample { ns, interrupts: None, pulse, round })
         });
         let (median, pulse) = samples[0];
         Row {
@@ -299,10 +268,8 @@ mod tests {
     #[test]
     fn a_row_is_judged_if_noise_cannot_change_the_verdict() {
         let judge = |noise, predicted| {
-            let measured = Case::measured(
-                &row(&[(100.0, 1.0)], true, noise),
-                &row(&[(9.0, 1.0)], true, 0.0),
-            );
+            let measured =
+                Case::measured(&row(&[(100.0, 1.0)], true, noise), &row(&[(9.0, 1.0)], true, 0.0));
             measured.unwrap().judge(predicted)
         };
         for (noise, predicted, verdict) in [
@@ -327,10 +294,7 @@ mod tests {
             Case::measured(&rows[0], &rows[1]).unwrap().noise
         };
         assert_eq!((noise(0.3, 0.1), noise(0.1, 0.3)), (0.3, 0.3));
-        let few = Row {
-            quiet: None,
-            ..row(&[(1.0, 1.0)], true, 0.0)
-        };
+        let few = Row { quiet: None, ..row(&[(1.0, 1.0)], true, 0.0) };
         let said = Case::measured(&row(&[(1.0, 1.0)], true, 0.0), &few).unwrap_err();
         assert!(said.contains("too few samples of x"), "{said}");
     }

@@ -56,11 +56,7 @@ impl Totals {
                 shootdowns = Some(all);
             }
         }
-        for (name, now) in after
-            .vmstat
-            .iter()
-            .filter(|(name, _)| tells_something(name))
-        {
+        for (name, now) in after.vmstat.iter().filter(|(name, _)| tells_something(name)) {
             if let more @ 1.. = now.saturating_sub(before.vm(name).unwrap_or(*now)) {
                 *self.vmstat.entry(name.clone()).or_default() += more;
             }
@@ -95,11 +91,7 @@ pub struct OtherLoad {
 impl OtherLoad {
     /// Starts watching; `children` gives the CPU time of this process's children so far.
     pub fn start(children: Duration) -> io::Result<Self> {
-        Ok(Self {
-            started: Instant::now(),
-            before: now()?,
-            own: own_cpu_time() + children,
-        })
+        Ok(Self { started: Instant::now(), before: now()?, own: own_cpu_time() + children })
     }
 
     /// Returns the use by others since the start.
@@ -167,14 +159,8 @@ mod tests {
     #[test]
     fn increases_add_up_and_levels_are_left_out() {
         let mut totals = Totals::default();
-        assert_eq!(
-            totals.add(&reading([5, 7], 10), &reading([6, 9], 15)),
-            Some(3)
-        );
-        assert_eq!(
-            totals.add(&reading([9, 9], 20), &reading([9, 10], 20)),
-            Some(1)
-        );
+        assert_eq!(totals.add(&reading([5, 7], 10), &reading([6, 9], 15)), Some(3));
+        assert_eq!(totals.add(&reading([9, 9], 20), &reading([9, 10], 20)), Some(1));
         assert_eq!(totals.interrupts[TLB], [1, 3]);
         assert_eq!(totals.vmstat, BTreeMap::from([("pgfault".to_owned(), 5)]));
     }

@@ -25,10 +25,7 @@ static NOT_RESTORED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Returns the set-ups that couldn't be undone so far.
 pub fn not_restored() -> Vec<String> {
-    NOT_RESTORED
-        .lock()
-        .map(|mut list| std::mem::take(&mut *list))
-        .unwrap_or_default()
+    NOT_RESTORED.lock().map(|mut list| std::mem::take(&mut *list)).unwrap_or_default()
 }
 
 fn restored(what: &str, result: io::Result<()>) {
@@ -49,10 +46,7 @@ fn write(path: &Path, value: &str) -> io::Result<()> {
 }
 
 fn busy(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::BUSY | Errno::AGAIN)
-    )
+    matches!(Errno::from_io_error(error), Some(Errno::BUSY | Errno::AGAIN))
 }
 
 /// Retries while a resource is busy, for at least a minute.
@@ -86,10 +80,8 @@ impl Zram {
     /// Adds a device of `bytes`.
     pub fn create(bytes: u64) -> io::Result<Self> {
         let hot_add = Path::new(ZRAM_CONTROL).join("hot_add");
-        let number = fs::read_to_string(&hot_add).map_err(named(format!(
-            "adding a zram device ({})",
-            hot_add.display()
-        )))?;
+        let number = fs::read_to_string(&hot_add)
+            .map_err(named(format!("adding a zram device ({})", hot_add.display())))?;
         let number = number
             .trim()
             .parse()
@@ -130,16 +122,9 @@ impl Zram {
 
 impl Drop for Zram {
     fn drop(&mut self) {
-        restored(
-            "reset of the zram device",
-            insist(|| write(&self.sysfs("reset"), "1")),
-        );
-        let remove = || {
-            write(
-                &Path::new(ZRAM_CONTROL).join("hot_remove"),
-                &self.number.to_string(),
-            )
-        };
+        restored("reset of the zram device", insist(|| write(&self.sysfs("reset"), "1")));
+        let remove =
+            || write(&Path::new(ZRAM_CONTROL).join("hot_remove"), &self.number.to_string());
         restored("removal of the zram device", insist(remove));
     }
 }
@@ -149,10 +134,8 @@ impl ZramSwap {
     pub fn create(bytes: u64) -> io::Result<Self> {
         let zram = Zram::create(bytes)?;
         let path = &zram.path;
-        let device = OpenOptions::new()
-            .write(true)
-            .open(path)
-            .map_err(named(format!("opening {path}")))?;
+        let device =
+            OpenOptions::new().write(true).open(path).map_err(named(format!("opening {path}")))?;
         device.write_all_at(&swap_header(bytes, page_size()), 0)?;
         device.sync_all()?;
         drop(device);
@@ -204,21 +187,15 @@ mod tests {
     #[test]
     fn a_zram_device_goes_away_also_by_panic() {
         let list = || {
-            let mut names: Vec<_> = fs::read_dir("/sys/block")
-                .unwrap()
-                .map(|e| e.unwrap().file_name())
-                .collect();
+            let mut names: Vec<_> =
+                fs::read_dir("/sys/block").unwrap().map(|e| e.unwrap().file_name()).collect();
             names.sort();
             (names, fs::read_to_string("/proc/swaps").unwrap())
         };
         let before = list();
         let result = std::panic::catch_unwind(|| match ZramSwap::create(16 << 20) {
             Ok(_zram) => {
-                assert_ne!(
-                    list(),
-                    before,
-                    "the device and the swap area are there meanwhile"
-                );
+                assert_ne!(list(), before, "the device and the swap area are there meanwhile");
                 panic!("as intended");
             }
             Err(error) => eprintln!("skipped: {error}"),

@@ -56,11 +56,7 @@ impl Stop {
 
     /// Returns an error if a signal arrived.
     pub fn check(&self) -> Result<(), Halt> {
-        if self.asked() {
-            Err(Halt::Interrupted)
-        } else {
-            Ok(())
-        }
+        if self.asked() { Err(Halt::Interrupted) } else { Ok(()) }
     }
 }
 
@@ -74,26 +70,21 @@ impl Spinners {
     /// Starts one thread on each of `cpus` and waits until all run.
     pub fn start(cpus: &[usize]) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut spinners = Self {
-            stop: Arc::clone(&stop),
-            threads: Vec::new(),
-        };
+        let mut spinners = Self { stop: Arc::clone(&stop), threads: Vec::new() };
         for &cpu in cpus {
             let stop = Arc::clone(&stop);
             let running = Arc::new(AtomicBool::new(false));
             let ready = Arc::clone(&running);
-            spinners.threads.push(
-                std::thread::Builder::new()
-                    .name(format!("spin-{cpu}"))
-                    .spawn(move || {
-                        // If the CPU was removed, the thread spins elsewhere and the interrupts show it.
-                        let _ = cores::pin(&[cpu]);
-                        ready.store(true, Ordering::Release);
-                        while !stop.load(Ordering::Relaxed) {
-                            std::hint::spin_loop();
-                        }
-                    })?,
-            );
+            spinners.threads.push(std::thread::Builder::new().name(format!("spin-{cpu}")).spawn(
+                move || {
+                    // If the CPU was removed, the thread spins elsewhere and the interrupts show it.
+                    let _ = cores::pin(&[cpu]);
+                    ready.store(true, Ordering::Release);
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                },
+            )?);
             while !running.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
@@ -102,10 +93,7 @@ impl Spinners {
     }
 
     fn cpu_times(&self) -> Vec<Duration> {
-        self.threads
-            .iter()
-            .filter_map(|t| thread_cpu_time(t).ok())
-            .collect()
+        self.threads.iter().filter_map(|t| thread_cpu_time(t).ok()).collect()
     }
 
     /// Returns the share of the time since `then` for which a thread had a CPU, for the thread with the least.
@@ -165,21 +153,14 @@ impl RowSpec<'_> {
 
     /// Creates the batched form of the row `single`.
     pub fn batched(key: impl Into<String>, single: impl Into<String>, op: &'static str) -> Self {
-        Self {
-            instead_of: Some(single.into()),
-            ..Self::single(key, op)
-        }
+        Self { instead_of: Some(single.into()), ..Self::single(key, op) }
     }
 }
 
 impl<'a> RowSpec<'a> {
     /// Adds threads that spin in the address space.
     pub fn against(self, spinners: &'a Spinners) -> Self {
-        Self {
-            targets: spinners.threads.len(),
-            spinners: Some(spinners),
-            ..self
-        }
+        Self { targets: spinners.threads.len(), spinners: Some(spinners), ..self }
     }
 
     /// Adds a check of its counters.
@@ -268,12 +249,7 @@ impl Lab {
         op: &mut dyn FnMut() -> io::Result<u64>,
     ) -> Result<(), Halt> {
         self.progress.set_message(plan.key.clone());
-        let children = || {
-            plan.children
-                .iter()
-                .filter_map(|c| c.cpu_time().ok())
-                .sum::<Duration>()
-        };
+        let children = || plan.children.iter().filter_map(|c| c.cpu_time().ok()).sum::<Duration>();
         // Warm up: first-touch faults of code and page tables, the page cache, the spinners' address space.
         prepare()?;
         op()?;
@@ -338,8 +314,7 @@ impl Lab {
         };
         row.conclude();
         self.rows.push(row);
-        self.progress
-            .inc((begin.elapsed().as_millis() / 100) as u64);
+        self.progress.inc((begin.elapsed().as_millis() / 100) as u64);
         Ok(())
     }
 }

@@ -124,11 +124,7 @@ fn text(name: &str, title: &str, base: &str, entries: &[Figure]) -> String {
             } else {
                 format!("unit = {:?}, ", entry.unit)
             };
-            let assumed = if entry.assumed {
-                "assumed = true, "
-            } else {
-                ""
-            };
+            let assumed = if entry.assumed { "assumed = true, " } else { "" };
             let _ = writeln!(
                 text,
                 "{} = {{ value = {}, {unit}{assumed}source = {:?} }}",
@@ -222,11 +218,7 @@ impl Draft {
         // Writes picoseconds as nanoseconds with one decimal.
         let written = if unit == "ns" { value / 1e3 } else { value };
         self.machine = self.machine.with(parameter, value)?;
-        let doubt = if self.reliable {
-            ""
-        } else {
-            "; NOT reliable, see the measurement's note"
-        };
+        let doubt = if self.reliable { "" } else { "; NOT reliable, see the measurement's note" };
         self.entries.push(Figure {
             parameter,
             value: format!("{written:.1}"),
@@ -293,10 +285,7 @@ impl Draft {
     /// Sets the costs of calls and faults, and the rest of the discard of a page without targets.
     fn calls(&mut self, units: &Units, alone_ns: f64) -> anyhow::Result<()> {
         if let Some(nothing) = units.discard_nothing_ns {
-            let call = Fit {
-                least: units.call_ns.unwrap_or(0.0) * 1e3,
-                ..FIT
-            };
+            let call = Fit { least: units.call_ns.unwrap_or(0.0) * 1e3, ..FIT };
             self.fit(&call, nothing)?;
         }
         if let Some(fault) = units.fault_ns {
@@ -381,20 +370,8 @@ impl Draft {
         };
         let (written, read) = (units.compress_ns, units.decompress_ns);
         let steps = [
-            (
-                P::Compress,
-                P::CompressByte,
-                "written to zram",
-                written,
-                beyond,
-            ),
-            (
-                P::Decompress,
-                P::DecompressByte,
-                "read from zram",
-                read,
-                0.0,
-            ),
+            (P::Compress, P::CompressByte, "written to zram", written, beyond),
+            (P::Decompress, P::DecompressByte, "read from zram", read, 0.0),
         ];
         let call = units.call_ns.unwrap_or(0.0);
         for (page, byte, what, ns, beyond) in steps {
@@ -425,11 +402,7 @@ pub fn make(host: &Host, units: &Units, shootdown: &Shootdown) -> anyhow::Result
     let title = format!(
         "{}{}, Linux {}; otherwise like {why}",
         host.cpu_model.as_deref().unwrap_or(host.arch),
-        if host.guest == Some(true) {
-            ", a guest"
-        } else {
-            ""
-        },
+        if host.guest == Some(true) { ", a guest" } else { "" },
         host.kernel,
     );
     let fixed = text("quell-host", &title, base_name, &entries);
@@ -443,10 +416,7 @@ pub fn make(host: &Host, units: &Units, shootdown: &Shootdown) -> anyhow::Result
     draft.calibrate(host, units, shootdown, kernel.dirty)?;
     let text = text("quell-host", &title, base_name, &draft.entries);
     let machine = MachineFile::parse("the host's machine file", &text)?;
-    ensure!(
-        machine.name() == "quell-host",
-        "the machine file does not read back"
-    );
+    ensure!(machine.name() == "quell-host", "the machine file does not read back");
     Ok(HostMachine {
         machine,
         text,

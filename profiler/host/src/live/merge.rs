@@ -53,10 +53,10 @@ impl Row {
             (one, other) => one.or(other),
         };
         let rounds = self.round_medians.len();
-        let later = more.samples.into_iter().map(|sample| Sample {
-            round: sample.round + rounds,
-            ..sample
-        });
+        let later = more
+            .samples
+            .into_iter()
+            .map(|sample| Sample { round: sample.round + rounds, ..sample });
         self.samples.extend(later);
         self.round_medians.extend(more.round_medians);
         self.conclude();
@@ -102,21 +102,13 @@ mod tests {
         first.interrupts = BTreeMap::from([(TLB.to_owned(), vec![100, 200])]);
         first.vmstat = BTreeMap::from([("pswpout".to_owned(), 300)]);
         first.spinner_share = Some(0.99);
-        first.sharing = Some(CpuSharing {
-            wall: 3.0,
-            foreign: 0.0,
-            stolen: 0.3,
-        });
+        first.sharing = Some(CpuSharing { wall: 3.0, foreign: 0.0, stolen: 0.3 });
         let mut second = Row::made_up("x", &[(100.0, 0.0)]);
         second.ops = 100;
         second.interrupts = BTreeMap::from([(TLB.to_owned(), vec![0, 100])]);
         second.vmstat = BTreeMap::from([("pswpout".to_owned(), 20), ("pgfault".to_owned(), 7)]);
         second.spinner_share = Some(0.5);
-        second.sharing = Some(CpuSharing {
-            wall: 1.0,
-            foreign: 0.8,
-            stolen: 0.1,
-        });
+        second.sharing = Some(CpuSharing { wall: 1.0, foreign: 0.8, stolen: 0.1 });
         (first, second)
     }
 
@@ -125,10 +117,7 @@ mod tests {
         let (mut row, more) = rounds();
         row.merge(more);
         // It's the median of all four samples, not the mean of 20 and 100.
-        assert_eq!(
-            (row.ns.samples, row.ns.median, row.ns.max),
-            (4, 25.0, 100.0)
-        );
+        assert_eq!((row.ns.samples, row.ns.median, row.ns.max), (4, 25.0, 100.0));
         assert_eq!(row.round_medians, [20.0, 100.0]);
         let rounds: Vec<usize> = row.samples.iter().map(|sample| sample.round).collect();
         assert_eq!(rounds, [0, 0, 0, 1]);
@@ -151,20 +140,13 @@ mod tests {
 
     #[test]
     fn spans_too_short_to_tell_add_up_to_one_that_tells() {
-        let short = CpuSharing {
-            wall: 0.15,
-            foreign: -0.01,
-            stolen: 0.0,
-        };
+        let short = CpuSharing { wall: 0.15, foreign: -0.01, stolen: 0.0 };
         let mut row = Row::made_up("x", &[(1.0, 0.0)]);
         row.sharing = Some(short);
         row.conclude();
         assert_eq!(row.foreign_cpus, None);
         let mut more = Row::made_up("x", &[(1.0, 0.0)]);
-        more.sharing = Some(CpuSharing {
-            foreign: 0.07,
-            ..short
-        });
+        more.sharing = Some(CpuSharing { foreign: 0.07, ..short });
         row.merge(more);
         assert!((row.foreign_cpus.unwrap() - 0.2).abs() < NEAR);
     }
@@ -175,15 +157,9 @@ mod tests {
         row.check = |row| (row.vmstat["pswpout"] < row.ops).then(|| "stayed".into());
         row.conclude();
         let said = |row: &Row, what: &str| row.warnings.iter().filter(|w| w.contains(what)).count();
-        assert_eq!(
-            (said(&row, "spread is uncertain"), said(&row, "stayed")),
-            (1, 0)
-        );
+        assert_eq!((said(&row, "spread is uncertain"), said(&row, "stayed")), (1, 0));
         row.merge(more);
-        assert_eq!(
-            (said(&row, "spread is uncertain"), said(&row, "stayed")),
-            (1, 1)
-        );
+        assert_eq!((said(&row, "spread is uncertain"), said(&row, "stayed")), (1, 1));
         assert_eq!(said(&row, "50 % of the time"), 1);
         let (third, _) = rounds();
         row.merge(third);

@@ -82,18 +82,11 @@ impl Options {
         lab.progress.finish_and_clear();
         let shared_core = analysis::find_quiet(&mut benchmarks);
         let noise = analysis::host_noise(&benchmarks);
-        let shootdown = benchmarks
-            .iter()
-            .find(|b| b.name == "discard")
-            .and_then(|discard| {
-                let row = |spinning| {
-                    discard
-                        .rows
-                        .iter()
-                        .find(|r| r.key == bench::one_page_key(spinning))
-                };
-                Some(analysis::price(row(0)?, row(1)))
-            });
+        let shootdown = benchmarks.iter().find(|b| b.name == "discard").and_then(|discard| {
+            let row =
+                |spinning| discard.rows.iter().find(|r| r.key == bench::one_page_key(spinning));
+            Some(analysis::price(row(0)?, row(1)))
+        });
         if let Some(ns) = shootdown.as_ref().and_then(|s| s.ns) {
             analysis::fill_shares(&mut benchmarks, ns);
         }
@@ -127,10 +120,7 @@ impl Options {
         shootdown: &Shootdown,
         benchmarks: &[Benchmark],
     ) -> (Option<MachineFileOutcome>, Vec<Comparison>) {
-        let refused = |note: String| MachineFileOutcome {
-            path: None,
-            note: Some(note),
-        };
+        let refused = |note: String| MachineFileOutcome { path: None, note: Some(note) };
         let made = match machine_file::make(host, units, shootdown) {
             Ok(made) => made,
             Err(error) => return (Some(refused(format!("{error:#}"))), Vec::new()),

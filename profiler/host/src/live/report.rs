@@ -210,21 +210,11 @@ impl Spread {
         let last = sorted.len().checked_sub(1)?;
         let at = |fraction: f64| {
             let place = fraction * last as f64;
-            let (low, high) = (
-                sorted[place.floor() as usize],
-                sorted[place.ceil() as usize],
-            );
+            let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
             low + (high - low) * place.fract()
         };
         let (min, q1, median, q3, max) = (at(0.0), at(0.25), at(0.5), at(0.75), at(1.0));
-        Some(Self {
-            samples: sorted.len(),
-            min,
-            q1,
-            median,
-            q3,
-            max,
-        })
+        Some(Self { samples: sorted.len(), min, q1, median, q3, max })
     }
 }
 
@@ -314,12 +304,7 @@ impl Row {
     pub fn made_up(key: &str, samples: &[(f64, f64)]) -> Self {
         let samples: Vec<_> = samples
             .iter()
-            .map(|&(ns, n)| Sample {
-                ns,
-                interrupts: Some(n),
-                pulse: 1.0,
-                round: 0,
-            })
+            .map(|&(ns, n)| Sample { ns, interrupts: Some(n), pulse: 1.0, round: 0 })
             .collect();
         let ns = Spread::of(samples.iter().map(|s| s.ns)).unwrap();
         let interrupts = samples.iter().filter_map(|s| s.interrupts).sum::<f64>();

@@ -51,8 +51,7 @@ impl<'a> BenchmarkRun<'a> {
         self.found.rounds += 1;
         lab.budget = budget;
         let (name, round) = (self.bench.name, self.found.rounds);
-        lab.progress
-            .set_prefix(format!("{name} (round {round} of {ROUNDS})"));
+        lab.progress.set_prefix(format!("{name} (round {round} of {ROUNDS})"));
         lab.progress.set_message("setting up");
         let begin = Instant::now();
         let result = (self.bench.run)(lab);
@@ -106,10 +105,7 @@ impl<'a> BenchmarkRun<'a> {
 /// run.
 pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec<Benchmark>, bool) {
     let weights: u32 = chosen.iter().map(|bench| bench.weight).sum();
-    let mut courses: Vec<_> = chosen
-        .iter()
-        .map(|bench| BenchmarkRun::new(bench))
-        .collect();
+    let mut courses: Vec<_> = chosen.iter().map(|bench| BenchmarkRun::new(bench)).collect();
     let mut interrupted = false;
     for turn in 0..chosen.len() * ROUNDS as usize {
         let course = &mut courses[turn % chosen.len()];
@@ -219,10 +215,8 @@ mod tests {
         assert_eq!(order(&ran), "adadadaa");
         let time = |name| ran.iter().find(|(n, _)| *n == name).unwrap().1;
         assert_eq!(time('a'), Duration::from_secs(2) / ROUNDS);
-        let keys: Vec<Vec<&str>> = found
-            .iter()
-            .map(|b| b.rows.iter().map(|r| r.key.as_str()).collect())
-            .collect();
+        let keys: Vec<Vec<&str>> =
+            found.iter().map(|b| b.rows.iter().map(|r| r.key.as_str()).collect()).collect();
         assert_eq!(keys, [["one", "two"], ["one", "two"]]);
         assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0, 3.0, 4.0]);
         assert_eq!((found[0].rounds, found[1].rounds), (ROUNDS, 3));
@@ -233,10 +227,7 @@ mod tests {
         let (_, found, _) = course(&[(even, 1)]);
         let reasons =
             |b: &Benchmark| -> Vec<String> { b.refused.iter().map(|r| r.reason.clone()).collect() };
-        assert_eq!(
-            reasons(&found[0]),
-            ["never", "that time (in 1 of 5 rounds)"]
-        );
+        assert_eq!(reasons(&found[0]), ["never", "that time (in 1 of 5 rounds)"]);
         assert_eq!(found[0].warnings, ["always"]);
     }
 
@@ -247,10 +238,7 @@ mod tests {
         assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0]);
         assert_eq!(found[0].rows[1].round_medians, [0.0, 1.0]);
         let failed = found[0].failed.as_ref().unwrap();
-        assert!(
-            failed.contains("broken") && failed.contains("round 3 of 5"),
-            "{failed}"
-        );
+        assert!(failed.contains("broken") && failed.contains("round 3 of 5"), "{failed}");
         assert!(!interrupted);
     }
 

@@ -63,11 +63,7 @@ fn intel<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
         }
         let ways = u32::from(structure.ways());
         let entries = ways.saturating_mul(structure.sets());
-        let part = (entries > 0).then_some(TlbArray {
-            entries,
-            ways,
-            source: "CPUID leaf 0x18",
-        });
+        let part = (entries > 0).then_some(TlbArray { entries, ways, source: "CPUID leaf 0x18" });
         let places: &mut [(&mut Option<TlbArray>, bool)] = match structure.cache_level() {
             1 => &mut [
                 (&mut found.l1_base, structure.has_4k_entries()),
@@ -95,11 +91,7 @@ fn amd<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
             Associativity::FullyAssociative => entries,
             Associativity::Disabled | Associativity::Unknown => 0,
         };
-        (entries > 0 && ways > 0).then_some(TlbArray {
-            entries,
-            ways,
-            source,
-        })
+        (entries > 0 && ways > 0).then_some(TlbArray { entries, ways, source })
     };
     let mut found = Geometry::default();
     if let Some(first) = cpu.get_l1_cache_and_tlb_info() {
@@ -110,19 +102,11 @@ fn amd<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     }
     if let Some(second) = cpu.get_l2_l3_cache_and_tlb_info() {
         let entries = second.dtlb_4k_size().into();
-        found.l2 = part(
-            entries,
-            second.dtlb_4k_associativity(),
-            "CPUID leaf 0x80000006",
-        );
+        found.l2 = part(entries, second.dtlb_4k_associativity(), "CPUID leaf 0x80000006");
     }
     if let Some(huge) = cpu.get_tlb_1gb_page_info() {
         let entries = huge.dtlb_l1_1gb_size().into();
-        found.l1_huge = part(
-            entries,
-            huge.dtlb_l1_1gb_associativity(),
-            "CPUID leaf 0x80000019",
-        );
+        found.l1_huge = part(entries, huge.dtlb_l1_1gb_associativity(), "CPUID leaf 0x80000019");
     }
     found
 }

@@ -29,18 +29,8 @@ pub const THREADS: &str = "threads/0pages";
 
 /// The keys of all these rows. They belong to the benchmarks `discard`, `pageout` and `pingpong`.
 #[cfg(test)]
-pub const KEYS: [&str; 10] = [
-    CALL,
-    NOTHING,
-    FAULT,
-    DISCARD,
-    ZERO,
-    ZERO_BACKWARDS,
-    COMPRESS,
-    DECOMPRESS,
-    SWAP,
-    THREADS,
-];
+pub const KEYS: [&str; 10] =
+    [CALL, NOTHING, FAULT, DISCARD, ZERO, ZERO_BACKWARDS, COMPRESS, DECOMPRESS, SWAP, THREADS];
 
 impl Units {
     /// Finds the costs that were measured.

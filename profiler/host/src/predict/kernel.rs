@@ -37,13 +37,9 @@ const NOT_MERGED: &str = ",asynchronous=no,inline=no";
 
 /// Parses the major and minor number of a release such as `6.18.44-custom`. Returns zeros if it isn't a release.
 fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|part| part.parse().unwrap_or(0));
-    (
-        numbers.next().unwrap_or_default(),
-        numbers.next().unwrap_or_default(),
-    )
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
 }
 
 impl Kernel {
@@ -59,11 +55,7 @@ impl Kernel {
             _ => return Err(UnknownKernel(architecture.into())),
         };
         let mut terms = Vec::new();
-        let (batch_since, tags_since) = if arm {
-            ((6, 5), (0, 0))
-        } else {
-            ((4, 3), (4, 14))
-        };
+        let (batch_since, tags_since) = if arm { ((6, 5), (0, 0)) } else { ((4, 3), (4, 14)) };
         let batch = version >= batch_since;
         if version >= (7, 0) {
             terms.push("S1");
@@ -78,28 +70,16 @@ impl Kernel {
             let mut all = Vec::from(if batch { &["S0"][..] } else { &[] });
             all.extend(&terms);
             let details = if all.contains(&"S4") { NOT_MERGED } else { "" };
-            let terms = if all.is_empty() {
-                "baseline".into()
-            } else {
-                all.join("+")
-            };
+            let terms = if all.is_empty() { "baseline".into() } else { all.join("+") };
             let text = format!("{terms}{details}");
             parse_policy(&text).expect("made of the terms that policies are made of")
         };
-        Ok(Kernel {
-            release: release.into(),
-            policy: written(batch),
-            dirty: written(batch && arm),
-        })
+        Ok(Kernel { release: release.into(), policy: written(batch), dirty: written(batch && arm) })
     }
 
     /// Returns a kernel that follows the policy everywhere.
     pub fn of_policy(policy: Policy) -> Kernel {
-        Kernel {
-            release: format!("policy {}", PolicyText(policy)),
-            dirty: policy,
-            policy,
-        }
+        Kernel { release: format!("policy {}", PolicyText(policy)), dirty: policy, policy }
     }
 
     /// Returns the kernel that is running here.
@@ -117,11 +97,7 @@ impl Kernel {
 /// Returns the policies without and with the whole mechanism, and whether the kernel has all of it.
 pub(crate) fn pair(policy: Policy, mechanism: Mechanism) -> (Policy, Policy, bool) {
     let with = policy.with(mechanism);
-    if with == policy {
-        (policy.without(mechanism), policy, true)
-    } else {
-        (policy, with, false)
-    }
+    if with == policy { (policy.without(mechanism), policy, true) } else { (policy, with, false) }
 }
 
 #[cfg(test)]
@@ -134,14 +110,8 @@ mod tests {
             let kernel = Kernel::linux(release, arch, tags).unwrap();
             PolicyText(kernel.policy).to_string()
         };
-        assert_eq!(
-            text("6.18.44-x", "x86_64", true),
-            "S0+S2+S4,asynchronous=no,inline=no"
-        );
-        assert_eq!(
-            text("7.0.1", "x86_64", false),
-            "S0+S1+S4,asynchronous=no,inline=no"
-        );
+        assert_eq!(text("6.18.44-x", "x86_64", true), "S0+S2+S4,asynchronous=no,inline=no");
+        assert_eq!(text("7.0.1", "x86_64", false), "S0+S1+S4,asynchronous=no,inline=no");
         assert_eq!(text("4.2.0", "x86_64", true), "baseline");
         assert_eq!(text("6.1.0", "aarch64", true), "S2");
         assert_eq!(text("6.6.0", "aarch64", true), "S0+S2");

@@ -64,11 +64,7 @@ const CASE: Case = Case {
 };
 
 const CASES: &[Case] = &[
-    Case {
-        what: "page-out of dirty memory, alone",
-        dirty: true,
-        ..CASE
-    },
+    Case { what: "page-out of dirty memory, alone", dirty: true, ..CASE },
     Case {
         what: "page-out of dirty memory, a thread spinning",
         cpus: Cpus::Two,
@@ -200,11 +196,7 @@ impl Case {
         for pair in self.parameters {
             workload.set(pair)?;
         }
-        let policy = if self.dirty {
-            kernel.dirty
-        } else {
-            kernel.policy
-        };
+        let policy = if self.dirty { kernel.dirty } else { kernel.policy };
         let (without, with, in_kernel) = pair(policy, self.mechanism);
         let job = |policy| Job::new(machine.clone(), workload, policy, self.cpus(machine));
         Ok((job(without), job(with), in_kernel))
@@ -280,9 +272,8 @@ fn line(
     if line.refused.is_some() {
         return line;
     }
-    let both = results
-        .get(without)
-        .and_then(|before| results.get(with).map(|after| (before, after)));
+    let both =
+        results.get(without).and_then(|before| results.get(with).map(|after| (before, after)));
     match both {
         Ok((before, after)) => {
             let (old, new) = (before.measure.value, after.measure.value);
@@ -290,11 +281,7 @@ fn line(
             line.without_policy = Some(PolicyText(without.policy).to_string());
             line.with_policy = Some(PolicyText(with.policy).to_string());
             (line.without, line.with) = (Some(old), Some(new));
-            let time_ratio = if before.measure.more_is_better {
-                old / new
-            } else {
-                new / old
-            };
+            let time_ratio = if before.measure.more_is_better { old / new } else { new / old };
             line.saves_percent = Some((1.0 - time_ratio) * 100.0);
             line.interrupts_without = Some(before.machine.interrupts_taken);
             line.interrupts_with = Some(after.machine.interrupts_taken);

@@ -83,18 +83,11 @@ pub fn replay_busiest(
     let thinned = process.count().div_ceil(CALLS).max(1);
     let price = price(report, &process);
     // We use one CPU for each interrupted one, and one for the initiator.
-    let seen = process
-        .targets()
-        .map(|targets| targets.round() as usize + 1);
+    let seen = process.targets().map(|targets| targets.round() as usize + 1);
     let cpus = seen.unwrap_or(report.cpus).min(report.cpus).max(2);
     let waited = price.map_or(0.0, |price| (price.waited_ns.0 + price.waited_ns.1) / 2.0);
-    let filled = report
-        .fault_ns
-        .map_or(0.0, |price| (price.least + price.most) / 2.0);
-    let process = process
-        .timed(report.pace, waited, filled)
-        .on_cpus(cpus)
-        .thinned(thinned);
+    let filled = report.fault_ns.map_or(0.0, |price| (price.least + price.most) / 2.0);
+    let process = process.timed(report.pace, waited, filled).on_cpus(cpus).thinned(thinned);
     let now = process.workload();
     let workload = |text: &str| Ok::<_, anyhow::Error>(Workload::parse("recording", text)?);
     let merged = MERGED
@@ -174,15 +167,8 @@ impl ReplayedProgram {
                 ]
             })
             .collect();
-        let by_kernel = |what: &ChangeKind| {
-            matches!(
-                what,
-                ChangeKind::Mechanism {
-                    in_kernel: false,
-                    ..
-                }
-            )
-        };
+        let by_kernel =
+            |what: &ChangeKind| matches!(what, ChangeKind::Mechanism { in_kernel: false, .. });
         let nothing = |what| format!("No effect of {what} is above the noise.");
         if !mattering().any(|change| by_kernel(&change.what)) {
             told.after.push(nothing("another kernel"));
@@ -202,11 +188,7 @@ fn said(what: ChangeKind) -> String {
     };
     match what {
         ChangeKind::Mechanism { name, in_kernel } => {
-            let has = if in_kernel {
-                " (saved already: this kernel has it)"
-            } else {
-                ""
-            };
+            let has = if in_kernel { " (saved already: this kernel has it)" } else { "" };
             format!("{} ({name}){has}", title(name))
         }
         ChangeKind::Merged { calls } => format!("one call instead of {calls}"),

@@ -192,29 +192,17 @@ pub fn replay(
             let (without, with, in_kernel) = pair(kernel.policy, mechanism);
             let name = mechanism.name();
             let of = |policy| Arrangement { policy, ..now };
-            (
-                ChangeKind::Mechanism { name, in_kernel },
-                of(without),
-                of(with),
-            )
+            (ChangeKind::Mechanism { name, in_kernel }, of(without), of(with))
         })
         .collect();
     planned.extend(recording.merged.iter().map(|&(calls, workload)| {
-        let merged = Arrangement {
-            workload,
-            merged: calls,
-            ..now
-        };
+        let merged = Arrangement { workload, merged: calls, ..now };
         (ChangeKind::Merged { calls }, now, merged)
     }));
     let mut results = Results::default();
     let all = planned.iter().flat_map(|(_, from, to)| [*from, *to]);
-    results.run(
-        "replaying",
-        std::iter::once(now)
-            .chain(all)
-            .flat_map(|arranged| grid.jobs(arranged)),
-    );
+    results
+        .run("replaying", std::iter::once(now).chain(all).flat_map(|arranged| grid.jobs(arranged)));
     let noise = grid.noise(now, recording.sent, &results)?;
     let mut changes = Vec::new();
     for &(what, from, to) in &planned {
@@ -263,9 +251,7 @@ struct Arrangement {
 }
 
 fn outcome<'r>(results: &'r Results, job: &Job) -> Result<&'r Outcome, ReplayError> {
-    results
-        .get(job)
-        .map_err(|why| ReplayError::Failed(why.to_owned()))
+    results.get(job).map_err(|why| ReplayError::Failed(why.to_owned()))
 }
 
 /// Returns the share that is saved from one figure to another.
@@ -295,24 +281,13 @@ const PARTS: &[(&str, &[(Parameter, f64)])] = &[
     ),
     (
         "page faults",
-        &[
-            (Parameter::Fault, 0.5),
-            (Parameter::Allocate, 0.5),
-            (Parameter::Refill, 0.5),
-        ],
+        &[(Parameter::Fault, 0.5), (Parameter::Allocate, 0.5), (Parameter::Refill, 0.5)],
     ),
     (
         "zeroing",
-        &[
-            (Parameter::ZeroStart, 0.5),
-            (Parameter::ZeroJump, 0.5),
-            (Parameter::StringRate, 2.0),
-        ],
+        &[(Parameter::ZeroStart, 0.5), (Parameter::ZeroJump, 0.5), (Parameter::StringRate, 2.0)],
     ),
-    (
-        "system calls",
-        &[(Parameter::SystemCall, 0.5), (Parameter::Area, 0.5)],
-    ),
+    ("system calls", &[(Parameter::SystemCall, 0.5), (Parameter::Area, 0.5)]),
 ];
 
 /// The machines and seeds that every arrangement runs with.
@@ -325,19 +300,14 @@ impl Grid {
     fn new(machine: &MachineFile, price: Option<Price>, fault_ns: Option<Range>) -> Self {
         let both = match price {
             Some(price) => [
-                (
-                    "at least",
-                    at(machine, price, price.waited_ns.0, price.taken_ns.0),
-                ),
-                (
-                    "at most",
-                    at(machine, price, price.waited_ns.1, price.taken_ns.1),
-                ),
+                ("at least", at(machine, price, price.waited_ns.0, price.taken_ns.0)),
+                ("at most", at(machine, price, price.waited_ns.1, price.taken_ns.1)),
             ],
             None => [("half", 0.5), ("twice", 2.0)].map(|(name, factor)| {
-                let scaled = PARTS[0].1.iter().fold(machine.clone(), |machine, part| {
-                    machine.scaled(part.0, factor)
-                });
+                let scaled = PARTS[0]
+                    .1
+                    .iter()
+                    .fold(machine.clone(), |machine, part| machine.scaled(part.0, factor));
                 (name, scaled)
             }),
         };
@@ -348,19 +318,12 @@ impl Grid {
         };
         let machines = [(least, low), (most, high)]
             .map(|(name, machine)| (name.to_owned(), Arc::new(machine)));
-        Grid {
-            machines: machines.into(),
-        }
+        Grid { machines: machines.into() }
     }
 
     fn job(&self, arranged: Arrangement, price: usize, seed: u64) -> Job {
         let (variant, machine) = &self.machines[price];
-        let Arrangement {
-            workload,
-            merged,
-            policy,
-            cpus,
-        } = arranged;
+        let Arrangement { workload, merged, policy, cpus } = arranged;
         Job {
             // The number also distinguishes workloads that were parsed under one name.
             variant: format!("{variant}, {merged} as one"),
@@ -412,10 +375,7 @@ impl Grid {
             let window = before.window_nanoseconds;
             let handling = |outcome: &Outcome| outcome.machine.handling as f64 / 1e3;
             let back = handling(before) - handling(after);
-            interrupts = widened(
-                interrupts,
-                gone(sent.of(before) as f64, sent.of(after) as f64),
-            );
+            interrupts = widened(interrupts, gone(sent.of(before) as f64, sent.of(after) as f64));
             time = widened(time, gone(window, after.window_nanoseconds));
             stolen = widened(stolen, back / (window * from.cpus as f64).max(1.0));
         }
@@ -435,9 +395,7 @@ impl Grid {
         PARTS.iter().map(move |&(part, costs)| {
             let halved = costs
                 .iter()
-                .fold((*job.machine).clone(), |machine, &(of, factor)| {
-                    machine.scaled(of, factor)
-                });
+                .fold((*job.machine).clone(), |machine, &(of, factor)| machine.scaled(of, factor));
             let job = Job {
                 machine: Arc::new(halved),
                 variant: format!("{}, half of {part}", job.variant),
@@ -478,10 +436,7 @@ fn at(machine: &MachineFile, price: Price, waited_ns: f64, taken_ns: f64) -> Mac
     let flush = ns(Parameter::InvalidatePage);
     let mut priced = machine.scaled(Parameter::GuestDelivery, 0.0);
     for (parameter, wanted) in [
-        (
-            Parameter::InterruptDelivery,
-            waited_ns - sending - entry - flush,
-        ),
+        (Parameter::InterruptDelivery, waited_ns - sending - entry - flush),
         (Parameter::InterruptExit, taken_ns - entry - flush),
     ] {
         priced = priced.scaled(parameter, wanted.max(0.0) / ns(parameter));

@@ -50,10 +50,7 @@ impl RemainingInterrupts {
     /// Returns the rest of `all` if these shares disappear.
     fn of(all: u64, gone: Range) -> RemainingInterrupts {
         let left = |gone: f64| all as f64 * (1.0 - gone);
-        RemainingInterrupts {
-            least: left(gone.most),
-            most: left(gone.least),
-        }
+        RemainingInterrupts { least: left(gone.most), most: left(gone.least) }
     }
 }
 
@@ -225,9 +222,7 @@ impl Program {
         let is_summed = from.sites.iter().any(|site| site.summed.is_some());
         Program {
             forks,
-            again: once
-                .filter(|_| is_summed)
-                .map_or(0.0, |once| (filled - once).max(0.0)),
+            again: once.filter(|_| is_summed).map_or(0.0, |once| (filled - once).max(0.0)),
             returned: from.sites.iter().filter(may).map(returned).collect(),
             elapsed_ns: from.elapsed_ns(),
             demand: (faults as f64 * PAGE / given).min(1.0).max(kept),
@@ -272,12 +267,7 @@ impl Program {
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -> Vec<Proposal> {
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, brief, least, most| {
-        vec![Proposal::new(
-            kind,
-            said,
-            brief,
-            RemainingInterrupts { least, most },
-        )]
+        vec![Proposal::new(kind, said, brief, RemainingInterrupts { least, most })]
     };
     match call {
         "munmap" if site.files > site.memory => vec![read(&at)],
@@ -296,11 +286,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -
         "mprotect" | "pkey_mprotect" => {
             let left = all - site.followed.min(site.interrupts) as f64 / 2.0;
             let what = "instead of mprotect, map the pages a second time as writable, or use memory protection keys";
-            let brief = few_at(
-                "map it twice, or use protection keys",
-                " (no mprotect)",
-                &at,
-            );
+            let brief = few_at("map it twice, or use protection keys", " (no mprotect)", &at);
             one("protect", format!("At {at}, {what}"), brief, 0.0, left)
         }
         // Without a fork, the kernel copies pages for other reasons: the first write to a privately mapped file, or to
@@ -310,18 +296,13 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -
             let what = "write less between fork and the child's exit, fork from a small process, or fork less often with more \
                         work for each child";
             let said = format!("To reduce {call} in {}, {what}", site.place.program);
-            let left = RemainingInterrupts {
-                least: 0.0,
-                most: all / 2.0,
-            };
+            let left = RemainingInterrupts { least: 0.0, most: all / 2.0 };
             let brief = few("fork less often, or write less between fork and the child's exit");
             vec![Proposal::new("fork", said, brief, left).with(RemovableWork::Forked)]
         }
         "NUMA balancing" => {
-            let said = format!(
-                "Bind {} to a node, or set kernel.numa_balancing=0",
-                site.place.program
-            );
+            let said =
+                format!("Bind {} to a node, or set kernel.numa_balancing=0", site.place.program);
             let brief = few("bind ")
                 .name(&site.place.program)
                 .text(" to a node, or set kernel.numa_balancing=0");
@@ -350,10 +331,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -
             );
             let more = few("raise the memory limit, or read files (pread) instead of mapping");
             let other = few("use a kernel that defers such flushes (lazy unmap) or batches them");
-            let left = RemainingInterrupts {
-                least: 0.0,
-                most: batched as f64,
-            };
+            let left = RemainingInterrupts { least: 0.0, most: batched as f64 };
             vec![
                 Proposal::new("reclaim", limit, more, left).with(RemovableWork::Kernel),
                 Proposal::new("kernel", kernel, other, left),
@@ -384,15 +362,10 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         let said = format!(
             "Pin {name} to {on} (taskset, a cpuset): it keeps {busy:.1} CPUs busy, and each flush interrupts {targets:.1} other CPUs"
         );
-        let brief = few("pin ")
-            .name(name)
-            .text(format!(" to {on} (taskset, a cpuset)"));
+        let brief = few("pin ").name(name).text(format!(" to {on} (taskset, a cpuset)"));
         let brief = brief.remark(format!(": {busy:.1} are busy"));
         let gone = 1.0 - (cpus - 1.0) / targets;
-        let gone = Range {
-            least: gone,
-            most: gone,
-        };
+        let gone = Range { least: gone, most: gone };
         let left = RemainingInterrupts::of(whole.interrupts, gone);
         return vec![Proposal::new("pin", said, brief, left)];
     }
@@ -409,16 +382,11 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         "Split {name} into one process for each CPU, so that no other CPU has its translations (arenas bound to CPUs do not \
          help, because Linux interrupts every CPU that runs the process)"
     );
-    let gone = Range {
-        least: (own as f64 / whole.whole as f64).min(1.0),
-        most: 1.0,
-    };
+    let gone = Range { least: (own as f64 / whole.whole as f64).min(1.0), most: 1.0 };
     vec![Proposal::new(
         "shard",
         said,
-        few("split ")
-            .name(name)
-            .text(" into one process for each CPU"),
+        few("split ").name(name).text(" into one process for each CPU"),
         RemainingInterrupts::of(whole.interrupts, gone),
     )]
 }
@@ -451,11 +419,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
             "one process_madvise",
         ),
     };
-    let brief = few("merge ")
-        .name(call)
-        .text(format!(" calls into {one}"))
-        .text(", at ")
-        .name(at);
+    let brief = few("merge ").name(call).text(format!(" calls into {one}")).text(", at ").name(at);
     let text = format!(
         "At {at}, merge {call} calls that follow each other within {} into {how}",
         time(BINS[chosen] as f64)
@@ -464,10 +428,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
         "merge",
         text,
         brief,
-        RemainingInterrupts {
-            least: left(merged),
-            most: left(merged - hasty),
-        },
+        RemainingInterrupts { least: left(merged), most: left(merged - hasty) },
     ))
 }
 
@@ -511,9 +472,7 @@ fn share_touched(reuse: &ReuseTimes, missed: f64, chosen: usize) -> Range {
     let between = reuse.between(DEVIATIONS, missed);
     Range {
         least: (least - spread(least)).min(between[chosen].0).max(0.0),
-        most: (most + spread(most))
-            .max(touched(between[chosen + 1].1))
-            .min(1.0),
+        most: (most + spread(most)).max(touched(between[chosen + 1].1)).min(1.0),
     }
 }
 
@@ -532,10 +491,7 @@ fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
     let ranges = site.refilled_ranges();
     let all = ranges * site.weight.max(1.0);
     let least = soon * (1.0 - spread(ranges as u64, all)).max(0.0);
-    Range {
-        least: least.max(share.least),
-        most: share.most.max(soon),
-    }
+    Range { least: least.max(share.least), most: share.most.max(soon) }
 }
 
 /// Proposes to keep memory that the program soon needs again.
@@ -547,10 +503,7 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
     if known.is_none() && !is_filled_some_time(site, certain) {
         return None;
     }
-    let any = Range {
-        least: 0.0,
-        most: 1.0,
-    };
+    let any = Range { least: 0.0, most: 1.0 };
     let (chosen, mut share) = known.unwrap_or((BINS.len() - 2, any));
     // Most recorded refaults come within the time for which memory is kept.
     let last = BINS.len() - 1;
@@ -586,11 +539,7 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
             format!(
                 "keep the top of the heap {keeps} (a larger trim threshold: MALLOC_TRIM_THRESHOLD_ of glibc)"
             ),
-            few_at(
-                &format!("keep the top of the heap {keeps}"),
-                " (trim threshold)",
-                at,
-            ),
+            few_at(&format!("keep the top of the heap {keeps}"), " (trim threshold)", at),
         ),
         "mmap" => (
             "keep",
@@ -612,11 +561,7 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
         _ => (
             "keep",
             format!("keep memory {keeps} before giving it back (a larger decay)"),
-            few_at(
-                &format!("keep memory {keeps} before giving it back"),
-                " (decay)",
-                at,
-            ),
+            few_at(&format!("keep memory {keeps} before giving it back"), " (decay)", at),
         ),
     };
     Some(Proposal {
@@ -643,23 +588,13 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
 ///
 /// This removes the unmapping and the page faults. But copying may cost as much, so the lower bound is 0.
 fn read(at: &str) -> Proposal {
-    let all = Range {
-        least: 0.0,
-        most: 1.0,
-    };
+    let all = Range { least: 0.0, most: 1.0 };
     let said = format!(
         "At {at}, read these files into a reused buffer (pread) instead of mapping and unmapping each"
     );
     let brief = few_at("read these files (pread) instead of mapping them", "", at);
-    let none = RemainingInterrupts {
-        least: 0.0,
-        most: 0.0,
-    };
-    Proposal {
-        filled: all,
-        served: all,
-        ..Proposal::new("read", said, brief, none)
-    }
+    let none = RemainingInterrupts { least: 0.0, most: 0.0 };
+    Proposal { filled: all, served: all, ..Proposal::new("read", said, brief, none) }
 }
 
 /// Proposes to let the kernel take memory only when memory is short.
@@ -682,10 +617,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
             "free",
             said,
             few_at("use MADV_FREE instead of MADV_DONTNEED", "", at),
-            RemainingInterrupts {
-                least: all,
-                most: all,
-            },
+            RemainingInterrupts { least: all, most: all },
         )
     })
 }
@@ -693,9 +625,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
 /// Proposes huge pages. The zeroing remains, but one fault replaces 512.
 fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
     const HUGE: u64 = 2 << 20;
-    let Prices {
-        fault_ns, zero_ns, ..
-    } = prices?;
+    let Prices { fault_ns, zero_ns, .. } = prices?;
     if site.calls == 0 || site.bytes / site.calls < HUGE || site.refaults < 512 {
         return None;
     }
@@ -714,10 +644,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
             "huge",
             said,
             few_at("use huge pages for this memory", " (MADV_HUGEPAGE)", at),
-            RemainingInterrupts {
-                least: all,
-                most: all,
-            },
+            RemainingInterrupts { least: all, most: all },
         )
     })
 }
@@ -733,19 +660,12 @@ mod tests {
 
     #[test]
     fn memory_that_nobody_saw_filled_again_may_have_been_filled_all_the_same() {
-        let place = Place {
-            program: "server".into(),
-            call: "madvise".into(),
-            frames: [].into(),
-        };
+        let place = Place { program: "server".into(), call: "madvise".into(), frames: [].into() };
         let mut site = Site::new(place, &Stacks::default().tell(&[].into()), None);
         site.bytes = 100 << 12;
         // Returns the refaults if `faults` page faults for each page given back may have filled it.
         let refilled = |faults: f64, site: &Site| {
-            let program = Program {
-                unclaimed: faults / PAGE,
-                ..Program::default()
-            };
+            let program = Program { unclaimed: faults / PAGE, ..Program::default() };
             program.refilled(site)
         };
         assert_eq!(refilled(0.0, &site), 0.0);
@@ -760,22 +680,9 @@ mod tests {
     #[test]
     fn faults_beyond_memory_are_of_the_only_call_that_gave_enough_back() {
         let site = |call: &str, pages: u64, full: u64| {
-            let summed = Flushes {
-                flushes: full + 1,
-                full,
-                pages,
-                ..Flushes::default()
-            };
-            let place = Place {
-                program: "server".into(),
-                call: call.into(),
-                frames: [].into(),
-            };
-            Site {
-                place,
-                summed: Some(summed),
-                ..Site::default()
-            }
+            let summed = Flushes { flushes: full + 1, full, pages, ..Flushes::default() };
+            let place = Place { program: "server".into(), call: call.into(), frames: [].into() };
+            Site { place, summed: Some(summed), ..Site::default() }
         };
         let certain = |others: &[Site], processes: u64| {
             let mut from = Attribution::new();
@@ -830,9 +737,7 @@ mod tests {
                 .collect(),
             ..Program::default()
         };
-        let each = both
-            .each_ref()
-            .map(|site| program.refilled_for_certain(site));
+        let each = both.each_ref().map(|site| program.refilled_for_certain(site));
         assert_eq!(each, [6_000.0, 3_000.0]);
         // Nobody knows how much these gave back.
         assert_eq!(certain(&[site("munmap", 0, 1)], 1), 0.0);
@@ -847,10 +752,7 @@ mod tests {
         site.refaults_squared = 100 * 10 * 10;
         (0..100).for_each(|_| site.reuse.touched(50_000_000, 0));
         (0..900).for_each(|_| site.reuse.left(50_000_000, 0));
-        let seldom = Range {
-            least: 0.05,
-            most: 0.6,
-        };
+        let seldom = Range { least: 0.05, most: 0.6 };
         let many = refilled_soon(&site, 4, seldom);
         assert!(many.least > 0.8 && many.most == 1.0, "{many:?}");
         // Refaults that came later than the chosen time don't count.

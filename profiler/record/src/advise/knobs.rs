@@ -83,17 +83,10 @@ pub(super) fn knob<'f>(kind: &str, frames: impl Iterator<Item = &'f str> + Clone
     if kind != "free" && is_asked(allocator, frames) {
         return None;
     }
-    let known = allocator
-        .knob
-        .iter()
-        .find(|knob| knob.kinds.iter().any(|of| of == kind))?;
+    let known = allocator.knob.iter().find(|knob| knob.kinds.iter().any(|of| of == kind))?;
     Some(Knob {
         allocator: allocator.name.clone(),
-        set: [&known.set]
-            .into_iter()
-            .chain(&known.also)
-            .cloned()
-            .collect(),
+        set: [&known.set].into_iter().chain(&known.also).cloned().collect(),
         memory: known.memory.clone(),
         source: allocator.source.clone(),
     })
@@ -114,27 +107,12 @@ mod tests {
         assert_eq!(name, "jemalloc");
         assert!(value.starts_with("MALLOC_CONF=dirty_decay_ms:"));
         // Frames of the C library above an allocator's don't make the site the C library's.
-        let rust = [
-            "__madvise",
-            "_rjem_je_pages_purge_forced",
-            "libc.so.6+0x10",
-            "main",
-        ];
+        let rust = ["__madvise", "_rjem_je_pages_purge_forced", "libc.so.6+0x10", "main"];
         assert_eq!(set("keep", &rust).unwrap().0, "jemalloc in Rust");
-        assert_eq!(
-            set("cache", &["__munmap", "munmap_chunk", "main"])
-                .unwrap()
-                .0,
-            "glibc"
-        );
+        assert_eq!(set("cache", &["__munmap", "munmap_chunk", "main"]).unwrap().0, "glibc");
         // A runtime that frees by the C library follows the C library's setting.
-        let node = [
-            "brk",
-            "sbrk",
-            "systrim.constprop.0",
-            "_int_free",
-            "v8::internal::BackingStore",
-        ];
+        let node =
+            ["brk", "sbrk", "systrim.constprop.0", "_int_free", "v8::internal::BackingStore"];
         assert_eq!(set("keep", &node).unwrap().0, "glibc");
         let other = ["brk", "sbrk", "tcmalloc::SystemRelease", "main"];
         assert_eq!(set("keep", &other).unwrap().0, "tcmalloc of gperftools");
@@ -149,10 +127,7 @@ mod tests {
         let freed = [go[0], go[1], "runtime.runtime_debug_freeOSMemory.func1"];
         assert_eq!(set("keep", &freed), None);
         assert_eq!(set("free", &freed).unwrap().1, "GODEBUG=madvdontneed=0");
-        assert_eq!(
-            set("keep", &["__madvise", "systrim", "malloc_trim", "main"]),
-            None
-        );
+        assert_eq!(set("keep", &["__madvise", "systrim", "malloc_trim", "main"]), None);
         // jemalloc has no setting for this, and the second stack has no allocator.
         assert_eq!(set("huge", &jemalloc), None);
         assert_eq!(set("keep", &["__madvise", "main"]), None);
@@ -167,10 +142,7 @@ mod tests {
                     let (name, value) = set.split_once('=').expect("NAME=VALUE");
                     assert!(!name.is_empty() && !value.is_empty(), "{set}");
                 }
-                assert!(
-                    !knob.memory.is_empty() && !knob.kinds.is_empty(),
-                    "{allocator:?}"
-                );
+                assert!(!knob.memory.is_empty() && !knob.kinds.is_empty(), "{allocator:?}");
             }
         }
     }

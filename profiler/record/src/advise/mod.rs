@@ -124,12 +124,8 @@ pub fn advise(
     scales: SampleScales,
     cpu_ns: &dyn Fn(&str) -> Option<f64>,
 ) -> Vec<Advice> {
-    let about = AdviceInputs {
-        from,
-        scales,
-        cpu_ns,
-        all: from.sites.iter().map(Site::estimate).sum(),
-    };
+    let about =
+        AdviceInputs { from, scales, cpu_ns, all: from.sites.iter().map(Site::estimate).sum() };
     let mut advice: Vec<Advice> = Vec::new();
     // If a program refills memory often, that's worth advice even if its flushes interrupt few CPUs.
     let is_much_filled = |site: &Site| {
@@ -138,9 +134,7 @@ pub fn advise(
     let mut known: FxHashMap<Arc<str>, Program> = FxHashMap::default();
     for site in &subjects(sites) {
         let name = &site.place.program;
-        let program = known
-            .entry(name.clone())
-            .or_insert_with(|| Program::of(from, scales, name));
+        let program = known.entry(name.clone()).or_insert_with(|| Program::of(from, scales, name));
         if site.estimate() < LEAST && !is_much_filled(site) && !program.is_much_filled(site) {
             continue;
         }
@@ -148,10 +142,7 @@ pub fn advise(
         let (refilled, at) = (program.refilled(site), place(site));
         advice.extend(proposals.filter_map(|change| about.considered(site, change, refilled, &at)));
     }
-    for whole in programs(sites)
-        .iter()
-        .filter(|site| site.estimate() >= LEAST)
-    {
+    for whole in programs(sites).iter().filter(|site| site.estimate() >= LEAST) {
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
         // Moving to other CPUs doesn't change page faults.
@@ -187,13 +178,8 @@ fn gathered(all: Vec<Advice>) -> Vec<Advice> {
 /// saved spinning between threads, which no recording shows. And a change at the site would remove the cause.
 fn promising(one: &Advice, other: &Advice) -> Ordering {
     let rank = |advice: &Advice| (!advice.is_sure(), advice.means);
-    let rank = |advice: &Advice| {
-        (
-            advice.is_redesign(),
-            advice.means == Means::Kernel,
-            rank(advice),
-        )
-    };
+    let rank =
+        |advice: &Advice| (advice.is_redesign(), advice.means == Means::Kernel, rank(advice));
     let worth = |advice: &Advice| {
         advice.share.map_or(0.0, |share| match advice.kind {
             "pin" => 2.0 * share.least,
@@ -232,20 +218,14 @@ impl AdviceInputs<'_> {
         let program = &*site.place.program;
         let left = proposal.left;
         let all = site.interrupts as f64;
-        let gone = Range {
-            least: (all - left.most).max(0.0),
-            most: (all - left.least).max(0.0),
-        };
+        let gone = Range { least: (all - left.most).max(0.0), most: (all - left.least).max(0.0) };
         let along = match proposal.kept {
             true => RelatedInterrupts::of(from, site),
             false => RelatedInterrupts::default(),
         };
         let by_part = |along: Range| {
             let part = |gone: f64| gone / site.interrupts.max(1) as f64;
-            Range {
-                least: along.least * part(gone.least),
-                most: along.most * part(gone.most),
-            }
+            Range { least: along.least * part(gone.least), most: along.most * part(gone.most) }
         };
         let cpu = (self.cpu_ns)(program);
         let faults = scales.faults(from, program);
@@ -289,10 +269,7 @@ impl AdviceInputs<'_> {
         let is_few = site.estimate() > recorded as f64 && (recorded as f64) < LEAST;
         let recorded = is_few.then_some(recorded);
         let few = recorded.map_or_else(String::new, recorded_for_that);
-        let knob = knobs::knob(
-            proposal.kind,
-            site.place.frames.iter().map(|frame| &**frame),
-        );
+        let knob = knobs::knob(proposal.kind, site.place.frames.iter().map(|frame| &**frame));
         let (how, brief) = match &knob {
             Some(knob) => (
                 format!(
@@ -370,10 +347,7 @@ fn with_others(least: u64, most: u64) -> String {
 
 /// Notes how few interrupts were recorded for the advice.
 fn recorded_for_that(interrupts: u64) -> String {
-    format!(
-        " (based on only {})",
-        counted(interrupts, "recorded interrupt")
-    )
+    format!(" (based on only {})", counted(interrupts, "recorded interrupt"))
 }
 
 /// Other sites' interrupts for memory that a site gave back, scaled to the whole recording.
@@ -413,10 +387,8 @@ impl RelatedInterrupts {
             let cost =
                 Range::of(site.waited, site.weight).plus(Range::of(site.stolen, site.weight));
             let part = each.times(1.0 / site.interrupts.max(1) as f64);
-            all.ns = all.ns.plus(Range {
-                least: cost.least * part.least,
-                most: cost.most * part.most,
-            });
+            all.ns =
+                all.ns.plus(Range { least: cost.least * part.least, most: cost.most * part.most });
         }
         all
     }
@@ -444,10 +416,7 @@ fn subjects(sites: &[&Site]) -> Vec<Site> {
 fn programs(sites: &[&Site]) -> Vec<Site> {
     let mut programs: Vec<Site> = Vec::new();
     for &site in sites {
-        match programs
-            .iter_mut()
-            .find(|known| known.place.program == site.place.program)
-        {
+        match programs.iter_mut().find(|known| known.place.program == site.place.program) {
             Some(known) => known.add(site),
             None => programs.push(site.clone()),
         }
@@ -482,13 +451,7 @@ fn won(
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: SampleScales,
-    ProgramFacts {
-        refilled,
-        faults,
-        forked_faults,
-        kernel,
-        beside,
-    }: ProgramFacts,
+    ProgramFacts { refilled, faults, forked_faults, kernel, beside }: ProgramFacts,
 ) -> Range {
     let each = site.weight / site.interrupts.max(1) as f64;
     let spread = Some(site.spread()).filter(|spread| spread.is_finite());
@@ -499,16 +462,14 @@ fn won(
     let Proposal { filled, served, .. } = proposal;
     let interrupts = |gone: f64, cost: u64, spread: f64| gone * each * cost as f64 * spread;
     let (cheaper, dearer) = kernel.map_or((1.0, 1.0), |kernel| (kernel.cheaper, kernel.dearer));
-    let least = interrupts(
-        gone.least,
-        site.waited.least + site.stolen.least,
-        (1.0 - spread).max(0.0),
-    ) + (filled.least * faults * site.refaults as f64).max(proposal.certain)
-        * each_fault.least
-        + served.least * serving.least
-        + (copying(site, proposal, prices, scales) + starting(proposal, prices, forked_faults))
-            * gone.least
-            / site.interrupts.max(1) as f64;
+    let least =
+        interrupts(gone.least, site.waited.least + site.stolen.least, (1.0 - spread).max(0.0))
+            + (filled.least * faults * site.refaults as f64).max(proposal.certain)
+                * each_fault.least
+            + served.least * serving.least
+            + (copying(site, proposal, prices, scales) + starting(proposal, prices, forked_faults))
+                * gone.least
+                / site.interrupts.max(1) as f64;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
         + filled.most * fault.most * refilled
         + served.most * serving.most;
@@ -520,10 +481,7 @@ fn won(
         }
     };
     let least = least * cheaper;
-    Range {
-        least,
-        most: most.max(least),
-    }
+    Range { least, most: most.max(least) }
 }
 
 /// Returns the least time to copy pages after forks that the change would avoid.

@@ -117,10 +117,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, cpu_ns: f64, lost_ns: f64) -> ProgramRow {
-        let lost = Range {
-            least: lost_ns,
-            most: lost_ns,
-        };
+        let lost = Range { least: lost_ns, most: lost_ns };
         ProgramRow {
             name: name.into(),
             cpu_ns: Some(cpu_ns),

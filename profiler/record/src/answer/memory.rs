@@ -29,17 +29,9 @@ impl<'r> FaultCost<'r> {
         let kernel = (kernel_ns / all_ns).min(1.0);
         let share = each.map(|(least, most)| {
             let share = |ns: f64| (faults as f64 * ns / all_ns).min(kernel);
-            Range {
-                least: share(least),
-                most: share(most),
-            }
+            Range { least: share(least), most: share(most) }
         });
-        (all_ns >= RAN_NS).then_some(FaultCost {
-            name,
-            faults,
-            kernel,
-            share,
-        })
+        (all_ns >= RAN_NS).then_some(FaultCost { name, faults, kernel, share })
     }
 
     /// Returns a verdict that names the program and the share, if page faults may matter.
@@ -130,11 +122,7 @@ impl Answer<'_> {
                 .remark(" memory given back");
         }
         let locks = self.from.seen.locks && (refaults > 0 || locked > 0.0);
-        let lead = if filling.is_some() || refaults > 0 {
-            "; "
-        } else {
-            ""
-        };
+        let lead = if filling.is_some() || refaults > 0 { "; " } else { "" };
         Some(match locks {
             true => line.text(format!("{lead}mmap_lock {}", time(locked))),
             false => line,

@@ -37,10 +37,8 @@ fn number() -> impl Strategy<Value = u64> {
 
 fn range(most: f64) -> impl Strategy<Value = Range> {
     let edge = (0.0..1.0f64, 0..12).prop_map(move |(part, by)| most * part * 0.1f64.powi(by));
-    (edge.clone(), edge).prop_map(|(one, other)| Range {
-        least: one.min(other),
-        most: one.max(other),
-    })
+    (edge.clone(), edge)
+        .prop_map(|(one, other)| Range { least: one.min(other), most: one.max(other) })
 }
 
 prop_compose! {
@@ -123,13 +121,7 @@ fn of(scope: &str, own: &str) -> Attribution {
     let mut from = Attribution::new();
     let scope = scope.into();
     let started = Change::named(0, 7, own, true);
-    from.item(
-        Item::Host(Host {
-            scope,
-            ..Host::default()
-        }),
-        &mut (),
-    );
+    from.item(Item::Host(Host { scope, ..Host::default() }), &mut ());
     from.item(Item::Change(started), &mut ());
     from
 }
@@ -139,10 +131,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
     let mut runner = TestRunner::deterministic();
     let mut any = |name: &str| {
         let mut program = program().new_tree(&mut runner).unwrap().current();
-        let range = Range {
-            least: 0.2,
-            most: 0.3,
-        };
+        let range = Range { least: 0.2, most: 0.3 };
         (program.name, program.share) = (name.into(), Some(range));
         (program.sent, program.timed) = (900, 900);
         program
@@ -195,10 +184,7 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
         ["Recorded", "Each flush", "Recorded", "Besides", "Others"]
     );
     report.programs.truncate(1);
-    assert_eq!(
-        labels(&report, None)[5..],
-        ["Most from", "", "Each flush", "Pays most", "Besides"]
-    );
+    assert_eq!(labels(&report, None)[5..], ["Most from", "", "Each flush", "Pays most", "Besides"]);
 }
 
 proptest! {

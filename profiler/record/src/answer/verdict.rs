@@ -70,15 +70,11 @@ impl Answer<'_> {
             return said(SO_FEW);
         };
         let line = said("It is not your TLB: ");
-        let most = judged
-            .programs
-            .iter()
-            .find(|program| program.sent == judged.most);
+        let most = judged.programs.iter().find(|program| program.sent == judged.most);
         let line = match most.filter(|_| !judged.few) {
-            Some(most) => line
-                .name(&most.name)
-                .text(" sent too few")
-                .remark(" to lose 1 % of its time"),
+            Some(most) => {
+                line.name(&most.name).text(" sent too few").remark(" to lose 1 % of its time")
+            }
             None => line
                 .text("few")
                 .remark(" interrupts")
@@ -92,11 +88,7 @@ impl Answer<'_> {
     pub(super) fn verdict(&self) -> Verdict {
         let verdict = self.of_tlb();
         let is_no = verdict.line.begins("It is not your TLB");
-        match self
-            .filling()
-            .filter(|_| is_no)
-            .and_then(|filling| filling.verdict())
-        {
+        match self.filling().filter(|_| is_no).and_then(|filling| filling.verdict()) {
             Some(line) => Verdict::of(line),
             None => verdict,
         }
@@ -141,21 +133,14 @@ impl Answer<'_> {
                 .text(format!("time; the TLB {}", percents(share)))
         } else {
             let sure = share.least >= MATTERS;
-            said(if sure {
-                "It is the TLB: "
-            } else {
-                "It may be the TLB: "
-            })
-            .name(&program.name)
-            .text(format!(" loses {} of its ", percents(share)))
-            .remark("CPU ")
-            .text("time")
-            .remark(" to it")
+            said(if sure { "It is the TLB: " } else { "It may be the TLB: " })
+                .name(&program.name)
+                .text(format!(" loses {} of its ", percents(share)))
+                .remark("CPU ")
+                .text("time")
+                .remark(" to it")
         };
-        Verdict {
-            line,
-            shares: share.most < MATTERS || !is_guessed,
-        }
+        Verdict { line, shares: share.most < MATTERS || !is_guessed }
     }
 
     /// Describes that even the program that pays most loses little.

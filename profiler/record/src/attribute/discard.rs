@@ -147,9 +147,7 @@ mod tests {
     fn ranges_that_overlap_are_told_apart_page_by_page() {
         let mut state = 1u64;
         let mut random = |below: u64| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) % below
         };
         for _ in 0..200 {

@@ -31,9 +31,7 @@ impl Mapping {
     /// Returns the part of the mapping that shows these bytes of the file. It has a start and a length.
     fn shows(self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
         let first = offset.max(self.offset);
-        let end = offset
-            .saturating_add(bytes)
-            .min(self.offset.saturating_add(self.bytes));
+        let end = offset.saturating_add(bytes).min(self.offset.saturating_add(self.bytes));
         let length = end.checked_sub(first).filter(|&length| length > 0)?;
         Some((self.start + (first - self.offset), length))
     }
@@ -50,10 +48,7 @@ pub(super) struct ReturnedMemory {
 
 impl ReturnedMemory {
     fn range(start: u64, bytes: u64) -> Self {
-        ReturnedMemory {
-            ranges: vec![(start, bytes)],
-            bytes,
-        }
+        ReturnedMemory { ranges: vec![(start, bytes)], bytes }
     }
 }
 
@@ -80,11 +75,7 @@ impl Attribution {
             mapped.retain(|old| old.start != start);
             if mapped.len() < MAPPED {
                 let bytes = call.bytes;
-                mapped.push(Mapping {
-                    start,
-                    bytes,
-                    offset,
-                });
+                mapped.push(Mapping { start, bytes, offset });
             }
         }
         match call.gives {
@@ -109,24 +100,16 @@ impl Attribution {
                     false => ReturnedMemory::default(),
                 }
             }
-            ReleasedRange::Vector => ReturnedMemory {
-                ranges: call.ranges.clone(),
-                bytes: result.unwrap_or(0),
-            },
-            ReleasedRange::File {
-                file,
-                offset,
-                bytes,
-            } => {
+            ReleasedRange::Vector => {
+                ReturnedMemory { ranges: call.ranges.clone(), bytes: result.unwrap_or(0) }
+            }
+            ReleasedRange::File { file, offset, bytes } => {
                 let mapped = self.known.files.get(&(pid, file)).into_iter().flatten();
                 let ranges: Vec<_> = mapped.filter_map(|m| m.shows(offset, bytes)).collect();
                 // Mappings from before the window are unknown, and so is the end of a truncated file.
                 let known = ranges.iter().map(|range| range.1).sum();
                 let is_hole = ranges.is_empty() && bytes < u64::MAX;
-                ReturnedMemory {
-                    bytes: if is_hole { bytes } else { known },
-                    ranges,
-                }
+                ReturnedMemory { bytes: if is_hole { bytes } else { known }, ranges }
             }
         }
     }
@@ -138,11 +121,7 @@ mod tests {
 
     #[test]
     fn a_hole_in_a_file_is_a_hole_in_what_shows_it() {
-        let mapping = Mapping {
-            start: 0x10_0000,
-            bytes: 0x4000,
-            offset: 0x2000,
-        };
+        let mapping = Mapping { start: 0x10_0000, bytes: 0x4000, offset: 0x2000 };
         assert_eq!(mapping.shows(0x3000, 0x1000), Some((0x10_1000, 0x1000)));
         assert_eq!(mapping.shows(0, 0x3000), Some((0x10_0000, 0x1000)));
         assert_eq!(mapping.shows(0x5000, u64::MAX), Some((0x10_3000, 0x1000)));

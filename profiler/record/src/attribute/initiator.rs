@@ -79,9 +79,7 @@ impl Attribution {
     fn gap(&mut self, sample: &Sample, site: usize) -> usize {
         let last = self.threads.get(&sample.tid).map(|thread| &thread.last);
         let last = last.and_then(|last| last.iter().find(|(of, ..)| *of == site));
-        last.map_or(bins::BINS.len(), |(_, time, ..)| {
-            bin(sample.time_ns.saturating_sub(*time))
-        })
+        last.map_or(bins::BINS.len(), |(_, time, ..)| bin(sample.time_ns.saturating_sub(*time)))
     }
 
     pub(super) fn queued(&mut self, sample: &Sample, program: usize, target: u32, work: u64) {
@@ -115,10 +113,9 @@ impl Attribution {
         };
         let giver = match (&*self.sites[site].place.call, &thread.call, &thread.fault) {
             ("copy-on-write", _, Some(fault)) => fault.site,
-            ("mprotect" | "pkey_mprotect", Some(call), _) => self
-                .discards
-                .find(owner, call.start)
-                .map(|discard| discard.site),
+            ("mprotect" | "pkey_mprotect", Some(call), _) => {
+                self.discards.find(owner, call.start).map(|discard| discard.site)
+            }
             _ => None,
         };
         if let Some(giver) = giver {
@@ -131,9 +128,7 @@ impl Attribution {
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
         let site = self.site(sample, program).0;
         let known = open.filter(|id| {
-            self.requests
-                .get(*id)
-                .is_some_and(|request| request.site == site && request.asked)
+            self.requests.get(*id).is_some_and(|request| request.site == site && request.asked)
         });
         let id = known.unwrap_or_else(|| self.request(sample, program, true, None));
         if let Some(request) = self.requests.get_mut(id) {

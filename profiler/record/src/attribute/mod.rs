@@ -236,13 +236,7 @@ impl Attribution {
 
     fn change(&mut self, change: &Change) {
         match change {
-            Change::Named {
-                pid,
-                tid,
-                comm,
-                exec,
-                ..
-            } if pid == tid => {
+            Change::Named { pid, tid, comm, exec, .. } if pid == tid => {
                 self.processes_known = true;
                 if *exec {
                     self.forked.remove(pid);
@@ -262,10 +256,8 @@ impl Attribution {
             }
             Change::Forked { pid, parent, .. } => {
                 self.begins_known = true;
-                if let Some(&program) = self
-                    .program_of_process
-                    .get(parent)
-                    .filter(|_| pid != parent)
+                if let Some(&program) =
+                    self.program_of_process.get(parent).filter(|_| pid != parent)
                 {
                     self.programs[program].forked = true;
                     self.program_of_process.insert(*pid, program);
@@ -306,10 +298,7 @@ impl Attribution {
             return known;
         }
         let index = self.programs.len();
-        self.programs.push(Program {
-            name: name.clone(),
-            ..Program::default()
-        });
+        self.programs.push(Program { name: name.clone(), ..Program::default() });
         self.program_of_name.insert(name.clone(), index);
         index
     }
@@ -350,10 +339,7 @@ impl Attribution {
     /// Returns the site and the folded stack of this sample.
     fn site(&mut self, sample: &Sample, program: usize) -> (usize, Arc<str>) {
         let told = self.stacks.tell(&sample.stack);
-        let call = self
-            .threads
-            .get(&sample.tid)
-            .and_then(|thread| thread.call.as_ref());
+        let call = self.threads.get(&sample.tid).and_then(|thread| thread.call.as_ref());
         let call = call.map(|call| call.name.clone());
         let key = (Arc::as_ptr(&told) as usize, program, call.clone());
         if let Some((_, site, folded)) = self.placed.get(&key) {
@@ -362,9 +348,8 @@ impl Attribution {
         let asked = told.call.clone().or(call.clone());
         let kernel = told.cause.map(Arc::from);
         let fault = || told.fault.then(|| Arc::from("page fault"));
-        let call = (kernel.or(told.call.clone()).or(call))
-            .or(told.outermost.clone())
-            .or_else(fault);
+        let call =
+            (kernel.or(told.call.clone()).or(call)).or(told.outermost.clone()).or_else(fault);
         let place = Place {
             program: self.programs[program].name.clone(),
             call: call.unwrap_or_else(|| "unknown".into()),
@@ -409,10 +394,7 @@ impl Attribution {
             Event::Summed { call, flushes, .. } => {
                 return self.add_sum(sample, program, call, flushes);
             }
-            Event::SummedTaken {
-                interrupts,
-                work_ns,
-            } => {
+            Event::SummedTaken { interrupts, work_ns } => {
                 self.seen.functions = true;
                 let taken = &mut self.programs[program].summed;
                 *taken = (taken.0 + interrupts, taken.1 + work_ns);
@@ -428,11 +410,7 @@ impl Attribution {
         self.programs[program].events.count(sample);
         match event::of(sample) {
             Event::Flush { reason, pages } => self.flush(sample, program, reason, pages),
-            Event::Queue {
-                target,
-                function,
-                work,
-            } => {
+            Event::Queue { target, function, work } => {
                 self.seen.queued = true;
                 if event::flushes(function) {
                     self.queued(sample, program, target, work);
@@ -457,15 +435,7 @@ impl Attribution {
                 cpu.flushes.clear();
             }
             Event::Interrupt { begin: false } => self.interrupted(sample, program, observer),
-            Event::Enter {
-                call,
-                start,
-                bytes,
-                how,
-                file,
-                maps,
-                gives,
-            } => {
+            Event::Enter { call, start, bytes, how, file, maps, gives } => {
                 let call = Call {
                     name: call.into(),
                     start_ns: now,
@@ -534,11 +504,7 @@ impl Attribution {
     fn faulted(&mut self, sample: &Sample) {
         let thread = self.threads.get_mut(&sample.tid);
         let fault = thread.and_then(|thread| thread.fault.take());
-        if let Some(Fault {
-            since,
-            site: Some(site),
-        }) = fault
-        {
+        if let Some(Fault { since, site: Some(site) }) = fault {
             self.sites[site].refault_ns += sample.time_ns.saturating_sub(since);
             self.sites[site].refaults_timed += 1;
         }

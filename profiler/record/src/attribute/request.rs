@@ -89,8 +89,6 @@ impl Requests {
     /// Returns the request of this number, unless we've forgotten it.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
         let found = self.places.get_mut(Self::place(id));
-        found
-            .filter(|found| found.0 == id)
-            .map(|found| &mut found.1)
+        found.filter(|found| found.0 == id).map(|found| &mut found.1)
     }
 }

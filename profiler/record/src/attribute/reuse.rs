@@ -239,9 +239,7 @@ pub(crate) mod tests {
     fn bounds_are_those_of_a_known_trial() {
         let mut reuse = ReuseTimes::default();
         let weeks = [(true, 3), (false, 1), (true, 1), (false, 1), (true, 1)];
-        let weeks = weeks
-            .into_iter()
-            .chain([(false, 2), (true, 1), (false, 11)]);
+        let weeks = weeks.into_iter().chain([(false, 2), (true, 1), (false, 11)]);
         for (at, (ended, patients)) in weeks.enumerate() {
             for _ in 0..patients {
                 match ended {
@@ -257,10 +255,7 @@ pub(crate) mod tests {
         // If a fourth of all was missed, two deviations reach as far as one if nearly all was.
         let [fourth, all] =
             [(2.0, 0.25), (1.0, 1.0)].map(|(by, missed)| reuse.between(by, missed)[6]);
-        assert!(
-            holds(fourth, all) && holds(all, fourth),
-            "{fourth:?} {all:?}"
-        );
+        assert!(holds(fourth, all) && holds(all, fourth), "{fourth:?} {all:?}");
     }
 
     #[test]

@@ -172,13 +172,7 @@ pub struct Site {
 impl Site {
     /// Creates a site with empty sums.
     pub(crate) fn new(place: Place, told: &StackInfo, asked: Option<Arc<str>>) -> Self {
-        Site {
-            place,
-            kernel: told.cause.is_some(),
-            weight: 1.0,
-            asked,
-            ..Site::default()
-        }
+        Site { place, kernel: told.cause.is_some(), weight: 1.0, asked, ..Site::default() }
     }
 
     /// Creates a site that only the kernel's sum shows.
@@ -255,9 +249,6 @@ impl Site {
         let all = self.call_ns as f64;
         let recording = prices.map_or(all, |prices| self.call_events.ns(prices));
         let without = |waited: u64, recording: f64| (all - waited as f64 - recording).max(0.0);
-        (
-            without(self.waited.most, recording),
-            without(self.waited.least, recording.min(all / 2.0)),
-        )
+        (without(self.waited.most, recording), without(self.waited.least, recording.min(all / 2.0)))
     }
 }

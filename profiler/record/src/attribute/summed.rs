@@ -107,10 +107,7 @@ impl Attribution {
 
 /// Returns whether a site and a sum have equal frames, as far as both reach.
 fn begins_alike(site: &Place, sum: &Place) -> bool {
-    site.frames
-        .iter()
-        .zip(sum.frames.iter())
-        .all(|(site, sum)| site == sum)
+    site.frames.iter().zip(sum.frames.iter()).all(|(site, sum)| site == sum)
 }
 
 impl Site {
@@ -178,12 +175,7 @@ mod tests {
             site(place("madvise", &["move", "main"]), Some("madvise")),
             site(place("copy-on-write", &["move", "main"]), None),
         ];
-        let flushes = Flushes {
-            flushes: 9,
-            remote: 9,
-            interrupts: 9,
-            ..Flushes::default()
-        };
+        let flushes = Flushes { flushes: 9, remote: 9, interrupts: 9, ..Flushes::default() };
         for frame in ["move", "start"] {
             from.summed.insert(place("ioctl", &[frame]), flushes);
         }
@@ -207,11 +199,7 @@ mod tests {
                 ..Site::default()
             });
         }
-        let flushes = Flushes {
-            flushes: 100,
-            interrupts: 100,
-            ..Flushes::default()
-        };
+        let flushes = Flushes { flushes: 100, interrupts: 100, ..Flushes::default() };
         from.summed.insert(place("madvise", &["free"]), flushes);
         from.weigh_by_sums();
         let sent: Vec<f64> = from.sites.iter().map(Site::estimate).collect();

@@ -34,11 +34,7 @@ impl Attribution {
         let rank = |id: &&u64| {
             let request = self.requests.get(**id);
             let same = |request: &Request| request.pages == pages || pages.is_none();
-            (
-                request.is_some_and(|r| r.pid == sample.pid),
-                request.is_some_and(same),
-                **id,
-            )
+            (request.is_some_and(|r| r.pid == sample.pid), request.is_some_and(same), **id)
         };
         let found = self.recent.iter().filter(fits).max_by_key(rank).copied();
         let time = self.cpu(sample.cpu);
@@ -181,10 +177,8 @@ impl Attribution {
         end: u64,
         observer: &mut dyn Observer,
     ) {
-        let inside: u64 = works
-            .iter()
-            .filter_map(|work| Some(work.end?.saturating_sub(work.start)))
-            .sum();
+        let inside: u64 =
+            works.iter().filter_map(|work| Some(work.end?.saturating_sub(work.start))).sum();
         let around = end.saturating_sub(start).saturating_sub(inside) / works.len().max(1) as u64;
         let name = self.programs[program].name.clone();
         for work in works {
@@ -193,11 +187,7 @@ impl Attribution {
             };
             let took = done.saturating_sub(work.start) + around;
             let site = work.request.and_then(|id| self.charged(id, took));
-            let kind = if work.flush {
-                Stretch::Stolen
-            } else {
-                Stretch::Other
-            };
+            let kind = if work.flush { Stretch::Stolen } else { Stretch::Other };
             if work.flush {
                 self.programs[program].stolen.most += took;
             }

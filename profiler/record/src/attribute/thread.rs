@@ -15,10 +15,7 @@ const MAPPED: usize = 1 << 16;
 impl Attribution {
     /// Sets the site of the thread's current call.
     pub(super) fn of_call(&mut self, tid: u32, site: usize) {
-        let call = self
-            .threads
-            .get_mut(&tid)
-            .and_then(|thread| thread.call.as_mut());
+        let call = self.threads.get_mut(&tid).and_then(|thread| thread.call.as_mut());
         if let Some(call) = call {
             call.site.get_or_insert(site);
         }
@@ -26,10 +23,7 @@ impl Attribution {
 
     /// Ends the thread's open request, because the thread continues.
     pub(super) fn close(&mut self, tid: u32, now: u64) {
-        let open = self
-            .threads
-            .get_mut(&tid)
-            .and_then(|thread| thread.open.take());
+        let open = self.threads.get_mut(&tid).and_then(|thread| thread.open.take());
         if let Some(id) = open {
             if let Some(request) = self.requests.get_mut(id) {
                 request.end = Some(now);
@@ -53,9 +47,7 @@ impl Attribution {
         // Take `sent`, so that we add up each wait only once.
         if let Some(sent) = request.sent.take() {
             let most = end.saturating_sub(sent);
-            let least = request
-                .done
-                .map_or(0, |done| done.saturating_sub(sent).min(most));
+            let least = request.done.map_or(0, |done| done.saturating_sub(sent).min(most));
             self.sites[site].waited.add(least, most);
             if least > 0 {
                 self.waited.push((id, sent));
@@ -93,10 +85,7 @@ impl Attribution {
     ) {
         let now = sample.time_ns;
         self.close(sample.tid, now);
-        let call = self
-            .threads
-            .get_mut(&sample.tid)
-            .and_then(|thread| thread.call.take());
+        let call = self.threads.get_mut(&sample.tid).and_then(|thread| thread.call.take());
         let Some(call) = call else {
             return;
         };
@@ -108,18 +97,9 @@ impl Attribution {
             self.mapped.insert((sample.pid, start), file);
         }
         let name = self.programs[program].name.clone();
-        let whole = slice::of(
-            sample,
-            &name,
-            Stretch::Call,
-            (call.start_ns, now),
-            &call.name,
-            call.site,
-        );
-        observer.slice(&Slice {
-            cpu: call.cpu,
-            ..whole
-        });
+        let whole =
+            slice::of(sample, &name, Stretch::Call, (call.start_ns, now), &call.name, call.site);
+        observer.slice(&Slice { cpu: call.cpu, ..whole });
         let owner = self.owner(sample, program);
         let given = self.gave_back(sample.pid, owner, &call, result, call.site);
         if &*call.name == "membarrier" {
@@ -205,9 +185,6 @@ impl Attribution {
             }
         }
         self.close(sample.tid, now);
-        self.threads.entry(sample.tid).or_default().fault = Some(Fault {
-            since: now,
-            site: of,
-        });
+        self.threads.entry(sample.tid).or_default().fault = Some(Fault { since: now, site: of });
     }
 }

@@ -41,9 +41,9 @@ impl Attribution {
 
     /// Sets each site's weight by the kernel's sums. Without these, uses the exact count of all interrupts.
     fn weigh_sites(&mut self) {
-        let missing = self.counted().map_or(1.0, |count| {
-            (count.exact as f64 / count.seen.max(1) as f64).max(1.0)
-        });
+        let missing = self
+            .counted()
+            .map_or(1.0, |count| (count.exact as f64 / count.seen.max(1) as f64).max(1.0));
         let seconds = self.scale_of_time();
         for site in &mut self.sites {
             site.whole = site.interrupts;

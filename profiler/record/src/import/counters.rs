@@ -35,9 +35,8 @@ impl Counters {
         }
         let ended = self.end();
         let text = line.trim();
-        if let Some(flags) = line
-            .strip_prefix("flags")
-            .filter(|rest| rest.trim_start().starts_with(':'))
+        if let Some(flags) =
+            line.strip_prefix("flags").filter(|rest| rest.trim_start().starts_with(':'))
         {
             self.virtual_machine = Some(flags.split_whitespace().any(|flag| flag == "hypervisor"));
         } else if line.starts_with("cpu  ") {
@@ -55,11 +54,7 @@ impl Counters {
         self.columns.take()?;
         self.blocks += 1;
         Some(Statistics {
-            when: if self.blocks == 1 {
-                ReadTime::Before
-            } else {
-                ReadTime::After
-            },
+            when: if self.blocks == 1 { ReadTime::Before } else { ReadTime::After },
             time_ns: 0,
             interrupts: std::mem::take(&mut self.rows),
             vmstat: Vec::new(),

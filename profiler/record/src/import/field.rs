@@ -39,9 +39,8 @@ fn switch(text: &str, names: &mut NameTable) -> Fields {
         return pairs(text, names);
     };
     let named = |half: &str, side: &str| {
-        let (comm, rest) = half
-            .strip_prefix(&format!("{side}_comm="))?
-            .rsplit_once(&format!(" {side}_pid="))?;
+        let (comm, rest) =
+            half.strip_prefix(&format!("{side}_comm="))?.rsplit_once(&format!(" {side}_pid="))?;
         Some((comm.to_owned(), first_number(rest)?))
     };
     let short = |half: &str| {
@@ -54,19 +53,14 @@ fn switch(text: &str, names: &mut NameTable) -> Fields {
         let Some((comm, tid)) = named(half, side).or_else(|| short(half)) else {
             continue;
         };
-        fields.push((
-            names.get(&format!("{side}_comm")),
-            Value::Text(names.get(&comm)),
-        ));
+        fields.push((names.get(&format!("{side}_comm")), Value::Text(names.get(&comm))));
         fields.push((names.get(&format!("{side}_pid")), Value::Signed(tid)));
     }
     fields
 }
 
 fn first_number(text: &str) -> Option<i64> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().ok()
 }
 
@@ -94,16 +88,13 @@ fn pairs(text: &str, names: &mut NameTable) -> Fields {
     }
     let ends = keys.iter().skip(1).map(|key| key.0).chain([text.len()]);
     let ends: Vec<usize> = ends.collect();
-    let filled = keys
-        .iter()
-        .zip(ends)
-        .filter_map(|(&(start, end, begin), stop)| {
-            let value = text[begin..stop].trim_matches([' ', ',']);
-            (!value.is_empty()).then(|| {
-                let name = &text[start..end];
-                (names.get(name), value_of(name, value, names))
-            })
-        });
+    let filled = keys.iter().zip(ends).filter_map(|(&(start, end, begin), stop)| {
+        let value = text[begin..stop].trim_matches([' ', ',']);
+        (!value.is_empty()).then(|| {
+            let name = &text[start..end];
+            (names.get(name), value_of(name, value, names))
+        })
+    });
     filled.collect()
 }
 
@@ -120,9 +111,7 @@ fn value_of(name: &str, text: &str, names: &mut NameTable) -> Value {
     }
     // In `remote shootdown (1)`, only the number is the same in all kernels.
     if name == "reason" {
-        let inner = text
-            .strip_suffix(')')
-            .and_then(|text| text.rsplit_once('('));
+        let inner = text.strip_suffix(')').and_then(|text| text.rsplit_once('('));
         if let Some(number) = inner.and_then(|(_, digits)| digits.parse().ok()) {
             return Value::Signed(number);
         }
@@ -149,9 +138,7 @@ mod tests {
     fn read(event: &str, text: &str) -> Vec<(String, Value)> {
         let fields = of(event, text, &mut NameTable::default());
         let fields = fields.into_iter();
-        fields
-            .map(|(name, value)| (name.to_string(), value))
-            .collect()
+        fields.map(|(name, value)| (name.to_string(), value)).collect()
     }
 
     #[test]
@@ -159,10 +146,7 @@ mod tests {
         let fields = read("tlb:tlb_flush", "pages:-1 reason:remote IPI send (4)");
         assert_eq!(
             fields,
-            [
-                ("pages".into(), Value::Signed(-1)),
-                ("reason".into(), Value::Signed(4))
-            ]
+            [("pages".into(), Value::Signed(-1)), ("reason".into(), Value::Signed(4))]
         );
     }
 
@@ -173,17 +157,11 @@ mod tests {
             "cpu=1 callsite=on_each_cpu_cond_mask+0x20 func=flush_tlb_func csd=0xffff888627d2e420",
         );
         assert_eq!(fields[0].1, Value::Unsigned(1));
-        assert_eq!(
-            fields[2],
-            ("func".into(), Value::Text("flush_tlb_func".into()))
-        );
+        assert_eq!(fields[2], ("func".into(), Value::Text("flush_tlb_func".into())));
         assert_eq!(fields[3].1, Value::Unsigned(0xffff_8886_27d2_e420));
         let entry = read("csd:csd_function_entry", "func=flush_tlb_func, csd=(nil)");
         assert_eq!(entry[1], ("csd".into(), Value::Unsigned(0)));
-        let hashed = read(
-            "csd:csd_function_entry",
-            "func=flush_tlb_func, csd=0000000012345678",
-        );
+        let hashed = read("csd:csd_function_entry", "func=flush_tlb_func, csd=0000000012345678");
         assert_eq!(hashed[1], ("csd".into(), Value::Unsigned(0x1234_5678)));
     }
 

@@ -70,12 +70,7 @@ fn frame(address: u64, kernel: bool, symbol: &str, module: &str, names: &mut Nam
         module if known(module) => Some(names.get(module)),
         _ => None,
     };
-    Frame {
-        address,
-        kernel,
-        symbol: known(symbol).then(|| names.get(symbol)),
-        module,
-    }
+    Frame { address, kernel, symbol: known(symbol).then(|| names.get(symbol)), module }
 }
 
 #[cfg(test)]
@@ -100,11 +95,7 @@ mod tests {
         );
         assert_eq!(
             perf("132e core::call<fn() -> u8, ()>+0x8c (/tmp/churn)"),
-            (
-                Some("core::call<fn() -> u8, ()>".into()),
-                Some("/tmp/churn".into()),
-                false
-            )
+            (Some("core::call<fn() -> u8, ()>".into()), Some("/tmp/churn".into()), false)
         );
         assert_eq!(
             perf("ffffffff81344e73 flush_tlb_mm_range+0x1c3 ([kernel.kallsyms])"),
@@ -114,10 +105,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_none() {
-        assert_eq!(
-            perf("7ffa88400000 [unknown] ([unknown])"),
-            (None, None, false)
-        );
+        assert_eq!(perf("7ffa88400000 [unknown] ([unknown])"), (None, None, false));
         assert!(of_perf("=> nothing", &mut NameTable::default()).is_none());
     }
 

@@ -43,9 +43,8 @@ fn time(line: &str, from: usize) -> Option<(usize, usize, u64)> {
     for token in line[from..].split(' ') {
         let (begin, end) = (at, at + token.len());
         at = end + 1;
-        let Some((seconds, fraction)) = token
-            .strip_suffix(':')
-            .and_then(|token| token.split_once('.'))
+        let Some((seconds, fraction)) =
+            token.strip_suffix(':').and_then(|token| token.split_once('.'))
         else {
             continue;
         };
@@ -73,16 +72,7 @@ fn around(line: &str, begin: usize, end: usize, time_ns: u64) -> Option<Head<'_>
     };
     let (comm, pid, tid, trace) = task(who.trim())?;
     let (event, text) = event(line[end..].trim_start(), trace)?;
-    Some(Head {
-        comm,
-        pid,
-        tid,
-        cpu,
-        time_ns,
-        event,
-        text,
-        trace,
-    })
+    Some(Head { comm, pid, tid, cpu, time_ns, event, text, trace })
 }
 
 /// Parses `… [003]`, or `… [003] d..1.`.
@@ -155,21 +145,12 @@ mod tests {
     fn perf_with_and_without_processes_and_cpus() {
         let head =
             parse("churn 16659 [001] 37959.139852:  tlb:tlb_flush: pages:1 reason:x (3)").unwrap();
-        assert_eq!(
-            (head.comm, head.pid, head.tid, head.cpu),
-            ("churn", None, 16659, Some(1))
-        );
+        assert_eq!((head.comm, head.pid, head.tid, head.cpu), ("churn", None, 16659, Some(1)));
         assert_eq!(head.time_ns, 37_959_139_852_000);
-        assert_eq!(
-            (head.event, head.text),
-            ("tlb:tlb_flush", "pages:1 reason:x (3)")
-        );
+        assert_eq!((head.event, head.text), ("tlb:tlb_flush", "pages:1 reason:x (3)"));
         let head =
             parse("  my prog [7] 1.5: x  11/12 [000]  1.000000001:   8 page-faults:  7f").unwrap();
-        assert_eq!(
-            (head.comm, head.pid, head.tid),
-            ("my prog [7] 1.5: x", Some(11), 12)
-        );
+        assert_eq!((head.comm, head.pid, head.tid), ("my prog [7] 1.5: x", Some(11), 12));
         assert_eq!((head.event, head.time_ns), ("page-faults", 1_000_000_001));
         let head = parse("sh 12  4.5:  a:b: c").unwrap();
         assert_eq!((head.cpu, head.event), (None, "a:b"));
@@ -183,16 +164,10 @@ mod tests {
         assert_eq!(head.event, "sys_enter_madvise");
         let head = parse("  churn-28301   (  28300) [000] d..1. 38095.338141: sys_madvise -> 0x0")
             .unwrap();
-        assert_eq!(
-            (head.pid, head.tid, head.cpu),
-            (Some(28300), 28301, Some(0))
-        );
+        assert_eq!((head.pid, head.tid, head.cpu), (Some(28300), 28301, Some(0)));
         assert_eq!((head.event, head.text), ("sys_madvise", "-> 0x0"));
         let head = parse("churn-1 [000] ..... 1.5: sys_madvise(start: 7f, len_in: 10)").unwrap();
-        assert_eq!(
-            (head.event, head.text),
-            ("sys_madvise", "(start: 7f, len_in: 10)")
-        );
+        assert_eq!((head.event, head.text), ("sys_madvise", "(start: 7f, len_in: 10)"));
         let head = parse("churn-1 [000] ..... 1.5: <stack trace>").unwrap();
         assert_eq!(head.event, "<stack trace>");
     }

@@ -21,12 +21,7 @@ pub struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     pub fn new(from: R) -> Self {
-        Lines {
-            from,
-            line: Vec::new(),
-            number: 0,
-            bytes: 0,
-        }
+        Lines { from, line: Vec::new(), number: 0, bytes: 0 }
     }
 
     /// Returns the next line without its end, or `None` after the last.
@@ -46,10 +41,8 @@ impl<R: BufRead> Lines<R> {
             self.from.consume(used);
             read += used;
             if read as u64 > ENDLESS {
-                let why = format!(
-                    "not a recorder's text: a line is longer than {} MB",
-                    ENDLESS >> 20
-                );
+                let why =
+                    format!("not a recorder's text: a line is longer than {} MB", ENDLESS >> 20);
                 return Err(io::Error::other(why));
             }
             if end.is_some() || used == 0 {

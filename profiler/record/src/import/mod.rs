@@ -73,10 +73,7 @@ impl Import {
             );
         }
         let name = path.display().to_string();
-        let wrong = |error: io::Error| SourceError {
-            place: name.clone(),
-            what: error.to_string(),
-        };
+        let wrong = |error: io::Error| SourceError { place: name.clone(), what: error.to_string() };
         let file = File::open(path).map_err(wrong)?;
         let about = file.metadata().map_err(wrong)?;
         if about.is_dir() {
@@ -97,10 +94,7 @@ impl Import {
     ) -> Result<Self, SourceError> {
         let mut start = Vec::new();
         let taken = from.by_ref().take(16).read_to_end(&mut start);
-        let wrong = |what: String| SourceError {
-            place: name.to_owned(),
-            what,
-        };
+        let wrong = |what: String| SourceError { place: name.to_owned(), what };
         taken.map_err(|error| wrong(error.to_string()))?;
         if start.is_empty() {
             return Err(wrong(
@@ -359,13 +353,7 @@ impl Import {
                 let (pid, tid) = pair(ids, '/')?;
                 self.processes.insert(tid, pid);
                 let comm = self.names.get(comm);
-                Some(Item::Change(Change::Named {
-                    time_ns,
-                    pid,
-                    tid,
-                    comm,
-                    exec,
-                }))
+                Some(Item::Change(Change::Named { time_ns, pid, tid, comm, exec }))
             })
         } else {
             // `FORK(pid:tid):(parent:tid)`, and the same for EXIT.
@@ -374,13 +362,7 @@ impl Import {
             match (parts.next(), parts.next()) {
                 (Some((pid, tid)), Some((parent, parent_tid))) if whole.starts_with("FORK") => {
                     self.processes.insert(tid, pid);
-                    Some(Item::Change(Change::Forked {
-                        time_ns,
-                        pid,
-                        tid,
-                        parent,
-                        parent_tid,
-                    }))
+                    Some(Item::Change(Change::Forked { time_ns, pid, tid, parent, parent_tid }))
                 }
                 (Some((pid, tid)), _) if whole.starts_with("EXIT") => {
                     Some(Item::Change(Change::Exited { time_ns, pid, tid }))
@@ -407,10 +389,7 @@ impl Import {
 
     fn new_stack(&mut self, raw: &[u8]) -> Arc<[Frame]> {
         let mut frames = Vec::new();
-        for line in raw
-            .split(|&byte| byte == b'\n')
-            .filter(|line| !line.is_empty())
-        {
+        for line in raw.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             let text = String::from_utf8_lossy(&line[1..]);
             let frame = match line[0] {
                 b'p' => frame::of_perf(text.trim(), &mut self.names),

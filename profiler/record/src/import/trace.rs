@@ -15,10 +15,7 @@ pub fn hexadecimal(fields: Fields) -> Fields {
             Err(_) => Value::Text(text),
         },
     };
-    fields
-        .into_iter()
-        .map(|(name, of)| (name, value(of)))
-        .collect()
+    fields.into_iter().map(|(name, of)| (name, value(of))).collect()
 }
 
 /// Returns the event's name with its group, which `trace-cmd` and the kernel leave out.

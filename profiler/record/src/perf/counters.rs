@@ -145,11 +145,7 @@ fn told(stat: &[u8]) -> Option<Process> {
         [number()?, number()?, number()?, number()?];
     let mut used = |faults| {
         let mut time_ns = || Some(number()?.saturating_mul(TICK_NS));
-        Some(Usage {
-            user_ns: time_ns()?,
-            kernel_ns: time_ns()?,
-            faults,
-        })
+        Some(Usage { user_ns: time_ns()?, kernel_ns: time_ns()?, faults })
     };
     Some(Process {
         comm: String::from_utf8_lossy(stat.get(begin + 1..end)?).into_owned(),
@@ -166,9 +162,7 @@ const TICK_NS: u64 = 10_000_000;
 /// Returns the time in which the CPUs ran anything.
 fn busy(cpu_ns: &[(String, u64)]) -> u64 {
     let busy = ["user", "nice", "system", "irq", "softirq"];
-    let of = cpu_ns
-        .iter()
-        .filter(|(name, _)| busy.contains(&name.as_str()));
+    let of = cpu_ns.iter().filter(|(name, _)| busy.contains(&name.as_str()));
     of.map(|(_, ns)| ns).sum()
 }
 
@@ -229,14 +223,10 @@ pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
         "guest_nice",
     ];
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
-    let numbers = line
-        .unwrap_or_default()
-        .split_whitespace()
-        .map_while(|word| word.parse::<u64>().ok());
+    let numbers =
+        line.unwrap_or_default().split_whitespace().map_while(|word| word.parse::<u64>().ok());
     let named = NAMES.iter().zip(numbers);
-    named
-        .map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(TICK_NS)))
-        .collect()
+    named.map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(TICK_NS))).collect()
 }
 
 impl Statistics {
@@ -274,10 +264,7 @@ mod tests {
         let text = "           CPU0       CPU1\n  1:  3  4  IO-APIC   1-edge      i8042\nTLB:  17  4   TLB shootdowns\nERR:   2\n";
         let rows = interrupts(text);
         assert_eq!(rows[0].description, "IO-APIC 1-edge i8042");
-        assert_eq!(
-            (rows[1].name.as_str(), &rows[1].counts[..]),
-            ("TLB", &[17, 4][..])
-        );
+        assert_eq!((rows[1].name.as_str(), &rows[1].counts[..]), ("TLB", &[17, 4][..]));
         assert_eq!(rows[1].description, "TLB shootdowns");
         assert_eq!(rows[2].counts, [2]);
     }

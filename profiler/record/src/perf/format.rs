@@ -90,15 +90,8 @@ impl Format {
                 }),
                 Kind::Text => Some(Value::Text(names.get(&text(bytes)))),
                 Kind::Bytes => Some(Value::Text(hexadecimal(bytes).into())),
-                Kind::Elsewhere {
-                    relative,
-                    text: is_text,
-                } => {
-                    let base = if *relative {
-                        field.offset + field.size
-                    } else {
-                        0
-                    };
+                Kind::Elsewhere { relative, text: is_text } => {
+                    let base = if *relative { field.offset + field.size } else { 0 };
                     elsewhere(record, bytes, base).map(|bytes| match is_text {
                         true => Value::Text(names.get(&text(bytes))),
                         false => Value::Text(hexadecimal(bytes).into()),
@@ -119,11 +112,7 @@ fn part(record: &[u8], offset: usize, size: usize) -> Option<&[u8]> {
 /// Returns the data that a word refers to. Its upper half is the length, its lower half the offset.
 fn elsewhere<'r>(record: &'r [u8], word: &[u8], base: usize) -> Option<&'r [u8]> {
     let word = u32::from_ne_bytes(word.try_into().ok()?);
-    part(
-        record,
-        base + (word & 0xffff) as usize,
-        (word >> 16) as usize,
-    )
+    part(record, base + (word & 0xffff) as usize, (word >> 16) as usize)
 }
 
 /// Decodes a number of one, two, four or eight bytes.
@@ -178,20 +167,12 @@ fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
         },
         None => (declaration.to_owned(), false),
     };
-    let (kind, name) = declaration
-        .trim()
-        .rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
+    let (kind, name) = declaration.trim().rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
     let kind = kind.trim();
     let kind = if let Some(rest) = kind.strip_prefix("__data_loc ") {
-        Kind::Elsewhere {
-            relative: false,
-            text: rest.contains("char"),
-        }
+        Kind::Elsewhere { relative: false, text: rest.contains("char") }
     } else if let Some(rest) = kind.strip_prefix("__rel_loc ") {
-        Kind::Elsewhere {
-            relative: true,
-            text: rest.contains("char"),
-        }
+        Kind::Elsewhere { relative: true, text: rest.contains("char") }
     } else if array && kind.ends_with("char") {
         Kind::Text
     } else if (name, size) == (FUNCTION, 8) {
@@ -201,12 +182,7 @@ fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
     } else {
         Kind::Bytes
     };
-    Some(Field {
-        name: names.get(name),
-        offset,
-        size,
-        kind,
-    })
+    Some(Field { name: names.get(name), offset, size, kind })
 }
 
 #[cfg(test)]
@@ -243,9 +219,7 @@ format:
             (address == 0x10).then(|| "flush_tlb_func".into())
         });
         let values = values.into_iter();
-        values
-            .map(|(name, value)| (name.to_string(), value))
-            .collect()
+        values.map(|(name, value)| (name.to_string(), value)).collect()
     }
 
     #[test]
@@ -260,11 +234,7 @@ format:
         assert_eq!(decoded(FLUSH, &record), expected);
         record[8..12].copy_from_slice(&(-2i32).to_ne_bytes());
         assert_eq!(decoded(FLUSH, &record)[0].1, Value::Signed(-2));
-        assert_eq!(
-            decoded(FLUSH, &record[..20]).len(),
-            1,
-            "what is cut off is left out"
-        );
+        assert_eq!(decoded(FLUSH, &record[..20]).len(), 1, "what is cut off is left out");
     }
 
     #[test]

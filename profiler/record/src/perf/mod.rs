@@ -8,10 +8,7 @@ pub mod bpf;
 pub mod counters;
 pub mod file;
 pub mod format;
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod live;
 pub mod sample;
 pub mod sink;

@@ -192,33 +192,17 @@ pub enum Change {
 impl Change {
     /// Creates a name change of a process. `exec` is set if it loaded another program.
     pub fn named(time_ns: u64, pid: u32, comm: impl Into<Arc<str>>, exec: bool) -> Self {
-        Change::Named {
-            time_ns,
-            pid,
-            tid: pid,
-            comm: comm.into(),
-            exec,
-        }
+        Change::Named { time_ns, pid, tid: pid, comm: comm.into(), exec }
     }
 
     /// Creates the start of a process, by the main thread of `parent`.
     pub fn forked(time_ns: u64, pid: u32, parent: u32) -> Self {
-        Change::Forked {
-            time_ns,
-            pid,
-            tid: pid,
-            parent,
-            parent_tid: parent,
-        }
+        Change::Forked { time_ns, pid, tid: pid, parent, parent_tid: parent }
     }
 
     /// Creates the end of a process and its main thread.
     pub fn exited(time_ns: u64, pid: u32) -> Self {
-        Change::Exited {
-            time_ns,
-            pid,
-            tid: pid,
-        }
+        Change::Exited { time_ns, pid, tid: pid }
     }
 }
 
@@ -475,15 +459,7 @@ impl Flushes {
     pub fn from_counts(value: impl FnMut(FlushCount) -> u64) -> Flushes {
         let [flushes, full, pages, remote, interrupts, waited_ns, work_ns] =
             Self::COUNTS.map(value);
-        Flushes {
-            flushes,
-            full,
-            pages,
-            remote,
-            interrupts,
-            waited_ns,
-            work_ns,
-        }
+        Flushes { flushes, full, pages, remote, interrupts, waited_ns, work_ns }
     }
 
     /// Subtracts an earlier state.

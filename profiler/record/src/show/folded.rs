@@ -38,11 +38,7 @@ pub fn write(report: &Report, by: WeightKind, to: &mut dyn Write) -> io::Result<
     for (stack, weight) in &report.folded {
         let weight = by.of(weight);
         if weight > 0 {
-            let stack = if stack.is_empty() {
-                "(no stack)"
-            } else {
-                stack
-            };
+            let stack = if stack.is_empty() { "(no stack)" } else { stack };
             writeln!(to, "{stack} {weight}")?;
         }
     }

@@ -191,12 +191,7 @@ fn matrix(report: &Report) -> maud::Markup {
     names.sort_by_key(|name| std::cmp::Reverse(side[name]));
     let rest = names.len() > SIDE;
     names.truncate(SIDE);
-    let place = |name: &str| {
-        names
-            .iter()
-            .position(|known| *known == name)
-            .unwrap_or(names.len())
-    };
+    let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(names.len());
     let size = names.len() + usize::from(rest);
     let mut cells = vec![vec![0u64; size]; size];
     for (from, to, count) in &report.matrix {
@@ -280,11 +275,7 @@ fn flame(report: &Report) -> Value {
     }
     impl Node<'_> {
         fn json(&self, name: &str) -> Value {
-            let below: Vec<Value> = self
-                .below
-                .iter()
-                .map(|(name, node)| node.json(name))
-                .collect();
+            let below: Vec<Value> = self.below.iter().map(|(name, node)| node.json(name)).collect();
             json!([name, self.weights, below])
         }
     }

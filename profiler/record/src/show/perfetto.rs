@@ -30,25 +30,14 @@ const GAPS: u32 = 4;
 impl<W: Write> Perfetto<W> {
     /// Creates a trace that is written to `to`.
     pub fn new(to: W) -> Self {
-        Perfetto {
-            to,
-            first: None,
-            cpus: BTreeSet::new(),
-            arrows: 0,
-            failed: None,
-            begun: false,
-        }
+        Perfetto { to, first: None, cpus: BTreeSet::new(), arrows: 0, failed: None, begun: false }
     }
 
     fn event(&mut self, event: &serde_json::Value) {
         if self.failed.is_some() {
             return;
         }
-        let before = if self.begun {
-            ",\n"
-        } else {
-            "{\"traceEvents\":[\n"
-        };
+        let before = if self.begun { ",\n" } else { "{\"traceEvents\":[\n" };
         self.begun = true;
         if let Err(error) = write!(self.to, "{before}{event}") {
             self.failed = Some(error);

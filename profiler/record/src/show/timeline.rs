@@ -39,9 +39,7 @@ fn length(kept: &[TimelineSlice]) -> u64 {
 pub fn unrecorded(kept: &[TimelineSlice]) -> f64 {
     // All CPUs have the same gaps.
     let of_one = kept.first().map(|one| one.cpu);
-    let gaps = kept
-        .iter()
-        .filter(|one| one.kind == "gap" && Some(one.cpu) == of_one);
+    let gaps = kept.iter().filter(|one| one.kind == "gap" && Some(one.cpu) == of_one);
     let missing: u64 = gaps.map(|gap| gap.end - gap.start).sum();
     missing as f64 / length(kept).max(1) as f64
 }
@@ -53,10 +51,7 @@ impl Timeline {
         let first = self.best.iter().map(|one| one.start).min().unwrap_or(0);
         let last = self.best.iter().map(|one| one.end).max().unwrap_or(0);
         let cpus: BTreeSet<u32> = self.best.iter().map(|one| one.cpu).collect();
-        let gaps = self
-            .gaps
-            .iter()
-            .map(|&(from, to)| (from.max(first), to.min(last)));
+        let gaps = self.gaps.iter().map(|&(from, to)| (from.max(first), to.min(last)));
         for (start, end) in gaps.filter(|(from, to)| from < to) {
             self.best.extend(cpus.iter().map(|&cpu| TimelineSlice {
                 cpu,

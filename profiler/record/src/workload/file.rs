@@ -73,9 +73,7 @@ impl Loop {
     /// Writes the program of this CPU, one of `callers` similar ones. The statements `into` move it into its process.
     fn write(&self, cpu: usize, callers: usize, into: &[String], text: &mut String) {
         let mut lines = Lines { text, depth: 0 };
-        lines.add(&format!(
-            "\n[[threads]]\nwhen = \"cpu == {cpu}\"\nprogram = ["
-        ));
+        lines.add(&format!("\n[[threads]]\nwhen = \"cpu == {cpu}\"\nprogram = ["));
         lines.depth = 1;
         for statement in into {
             lines.statement(statement);
@@ -108,9 +106,7 @@ impl Loop {
                 });
             }
             if tells {
-                lines.statement(&format!(
-                    "progress = \"round\", of = \"min(rounds, {rounds})\""
-                ));
+                lines.statement(&format!("progress = \"round\", of = \"min(rounds, {rounds})\""));
             }
         });
     }
@@ -178,9 +174,7 @@ fn statements(at: usize, alike: &CallKey, touched: u64) -> Vec<String> {
     match alike.kind {
         Kind::Unmap => all.push(format!("map = \"a{at}\", bytes = {bytes}")),
         Kind::Protect if alike.asked => {
-            all.push(format!(
-                "protect = \"a{at}\", bytes = {bytes}, protection = \"rw\""
-            ));
+            all.push(format!("protect = \"a{at}\", bytes = {bytes}, protection = \"rw\""));
         }
         _ => {}
     }
@@ -295,16 +289,9 @@ is = \"recorded call\"
         let into = into(thread.process);
         thread.write(cpu, threads.len(), &into, &mut text);
     }
-    for (at, &process) in bystanders
-        .iter()
-        .enumerate()
-        .filter(|(_, process)| **process > 0)
-    {
+    for (at, &process) in bystanders.iter().enumerate().filter(|(_, process)| **process > 0) {
         let cpu = threads.len() + at;
-        let _ = write!(
-            text,
-            "\n[[threads]]\nwhen = \"cpu == {cpu}\"\nprogram = [\n"
-        );
+        let _ = write!(text, "\n[[threads]]\nwhen = \"cpu == {cpu}\"\nprogram = [\n");
         stands_by(&into(process), &mut text);
     }
     text.push_str("\n[[threads]]\nprogram = [\n");

@@ -115,10 +115,7 @@ impl Calls {
             return;
         }
         let kind = match event {
-            Event::Flush {
-                reason: reason::SEND,
-                ..
-            } => self.stacks.tell(&sample.stack).cause,
+            Event::Flush { reason: reason::SEND, .. } => self.stacks.tell(&sample.stack).cause,
             Event::Queue { function, .. } if flushes(function) => {
                 self.queued = true;
                 self.stacks.tell(&sample.stack).cause
@@ -138,9 +135,7 @@ impl Calls {
         };
         let thread = process.threads.entry(sample.tid).or_default();
         match event {
-            Event::Enter {
-                call, bytes, how, ..
-            } => {
+            Event::Enter { call, bytes, how, .. } => {
                 // The return of an earlier call may not have been recorded.
                 thread.returned(sample.time_ns);
                 thread.computes_until(sample.time_ns);
@@ -148,21 +143,13 @@ impl Calls {
                 let kind = Kind::of(call, how).filter(|_| bytes > 0);
                 thread.open = Some(OpenCall {
                     entered_ns: sample.time_ns,
-                    alike: kind.map(|kind| CallKey {
-                        kind,
-                        bytes,
-                        said: false,
-                        asked: false,
-                    }),
+                    alike: kind.map(|kind| CallKey { kind, bytes, said: false, asked: false }),
                     pages: 1,
                     interrupts: 0,
                 });
             }
             Event::Exit { .. } => thread.returned(sample.time_ns),
-            Event::Flush {
-                reason: reason::SEND,
-                pages,
-            } => match kind {
+            Event::Flush { reason: reason::SEND, pages } => match kind {
                 Some(kind) => thread.flushes(kind, sample.time_ns),
                 None => thread.asked(pages.unwrap_or(PAGES), 0),
             },
@@ -209,16 +196,8 @@ impl Calls {
             asked: alike.asked || alike.said && !queued,
             ..alike
         };
-        let process = Process {
-            name,
-            threads: together,
-            queued,
-            elsewhere,
-            lost,
-        };
-        Ok(process
-            .each(|alike, made| (asks(alike), made))
-            .each(|alike, made| made.together(alike)))
+        let process = Process { name, threads: together, queued, elsewhere, lost };
+        Ok(process.each(|alike, made| (asks(alike), made)).each(|alike, made| made.together(alike)))
     }
 }
 

@@ -124,8 +124,7 @@ impl Process {
     /// Limits each process to `cpus` threads. Further threads take turns with these, and compute at the same time.
     #[must_use]
     pub fn on_cpus(mut self, cpus: usize) -> Process {
-        self.threads
-            .sort_by_key(|thread| (thread.process, Reverse(thread.count())));
+        self.threads.sort_by_key(|thread| (thread.process, Reverse(thread.count())));
         let mut placed: Vec<Thread> = Vec::new();
         for thread in std::mem::take(&mut self.threads) {
             let process = thread.process;
@@ -167,11 +166,8 @@ impl Process {
         threads.sort_by_key(|thread| Reverse(thread.count()));
         let callers = threads.iter().filter(|thread| thread.count() > 0).count();
         let written = callers.min(THREADS);
-        let mut loops: Vec<Loop> = threads
-            .iter()
-            .take(written)
-            .map(|thread| Loop::new(thread))
-            .collect();
+        let mut loops: Vec<Loop> =
+            threads.iter().take(written).map(|thread| Loop::new(thread)).collect();
         loops.sort_by_key(|thread| thread.process);
         let made = || loops.iter().flat_map(|thread| &thread.calls);
         let of_asked = made().filter(|(alike, _)| alike.asked);

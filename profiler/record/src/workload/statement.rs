@@ -93,11 +93,7 @@ impl CallTotals {
             return (alike, self);
         }
         let pages = self.count.min(COPIED);
-        let made = CallTotals {
-            count: self.count.div_ceil(pages),
-            pages,
-            ..self
-        };
+        let made = CallTotals { count: self.count.div_ceil(pages), pages, ..self };
         let bytes = pages * PAGE;
         (CallKey { bytes, ..alike }, made)
     }

@@ -58,11 +58,7 @@ impl Thread {
         match open.alike {
             Some(alike) => self.add(
                 alike,
-                CallTotals {
-                    count: 1,
-                    pages: open.pages,
-                    interrupts: open.interrupts,
-                },
+                CallTotals { count: 1, pages: open.pages, interrupts: open.interrupts },
             ),
             None => self.others += 1,
         }
@@ -103,17 +99,8 @@ impl Thread {
         let Some((kind, interrupts)) = self.aside.take() else {
             return;
         };
-        let alike = CallKey {
-            kind,
-            bytes: kind.unit(),
-            said: true,
-            asked: interrupts > 0,
-        };
-        let made = CallTotals {
-            count: 1,
-            pages: kind.unit() / PAGE,
-            interrupts,
-        };
+        let alike = CallKey { kind, bytes: kind.unit(), said: true, asked: interrupts > 0 };
+        let made = CallTotals { count: 1, pages: kind.unit() / PAGE, interrupts };
         self.add(alike, made);
     }
 

@@ -104,15 +104,8 @@ document.getElementById("frame").onload = event => {{
         std::fs::write(&file, around).expect("a page");
         let output = Command::new(&self.program)
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
-            .args([
-                "--virtual-time-budget=5000",
-                "--window-size=1400,1000",
-                "--hide-scrollbars",
-            ])
-            .arg(format!(
-                "--user-data-dir={}",
-                self.folder().join("profile").display()
-            ))
+            .args(["--virtual-time-budget=5000", "--window-size=1400,1000", "--hide-scrollbars"])
+            .arg(format!("--user-data-dir={}", self.folder().join("profile").display()))
             .arg(format!("file://{}", file.display()))
             .output()
             .expect("the browser starts");
@@ -121,10 +114,7 @@ document.getElementById("frame").onload = event => {{
         let found = found.and_then(|rest| rest.split("</pre>").next());
         let found = found.filter(|found| !found.is_empty());
         let found = found.unwrap_or_else(|| panic!("the browser shows no page: {output:?}"));
-        let found = found
-            .replace("&lt;", "<")
-            .replace("&gt;", ">")
-            .replace("&amp;", "&");
+        let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
         serde_json::from_str(&found).unwrap_or_else(|error| panic!("{error}: {found}"))
     }
 }

@@ -23,8 +23,7 @@ impl BareKernel<'_> {
 
     /// Unmaps one page of a block and keeps the others as single pages. Returns the page's frame.
     pub fn unmap_from_block(&self, space: usize, page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("unmap({space}, {page:#x}), one page of a block"));
+        self.hw.say(|| format!("unmap({space}, {page:#x}), one page of a block"));
         let one = PageRange::base(Page(page), 1);
         self.lock(space);
         // A TLB may fill every page of the block from any remaining entry. So we clear and flush all entries, then
@@ -50,8 +49,7 @@ impl BareKernel<'_> {
 
     /// Unmaps the block that begins with `page`, and gives its frames to new owners.
     pub fn unmap_block(&self, space: usize, page: u64) {
-        self.hw
-            .say(|| format!("unmap({space}, {page:#x}), a whole block"));
+        self.hw.say(|| format!("unmap({space}, {page:#x}), a whole block"));
         let block = block_of(page);
         self.lock(space);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
@@ -68,11 +66,7 @@ impl BareKernel<'_> {
     /// Clears the entries of a block, or of some of its pages. Returns the frames that they mapped.
     fn clear_block(&self, space: usize, pages: PageRange) -> [Option<Frame>; BLOCK as usize] {
         let mut frames = [None; BLOCK as usize];
-        for (frame, page) in frames
-            .iter_mut()
-            .zip(pages.start.0..)
-            .take(pages.pages as usize)
-        {
+        for (frame, page) in frames.iter_mut().zip(pages.start.0..).take(pages.pages as usize) {
             *frame = self.clear(space, page);
         }
         frames

@@ -26,8 +26,7 @@ impl<'m> BareKernel<'m> {
     ///
     /// Each page is unmapped under its lock. The frames get new owners.
     pub fn reclaim_crowded(&self, first: usize, space: usize, pages: &[u64]) {
-        self.hw
-            .say(|| format!("reclaim pages {pages:x?} of {space}, in a batch full of {first}"));
+        self.hw.say(|| format!("reclaim pages {pages:x?} of {space}, in a batch full of {first}"));
         let mut batch = self.crowded(first);
         for &page in pages {
             self.reclaim_into(&mut batch, space, page);
@@ -41,8 +40,7 @@ impl<'m> BareKernel<'m> {
     /// Otherwise it's like [`BareKernel::unmap`], but makes the pending flushes after it has dropped the lock. So other
     /// entries may be cleared meanwhile, as in a kernel with a lock for each table.
     pub fn unmap_cleared(&self, space: usize, page: u64) {
-        self.hw
-            .say(|| format!("unmap({space}, {page:#x}), if its entry is cleared"));
+        self.hw.say(|| format!("unmap({space}, {page:#x}), if its entry is cleared"));
         self.lock(space);
         let cleared = self.entry(space, page).load(Relaxed) == 0;
         self.unlock(space);
@@ -106,8 +104,7 @@ impl<'m> BareKernel<'m> {
     /// If `ends` is set, it ends the batch first.
     pub fn use_lent_batch(&self, space: usize, pages: &[u64], ends: bool) {
         self.wait_for(LENT);
-        self.hw
-            .say(|| format!("reclaim pages {pages:x?} of {space}, in a lent batch"));
+        self.hw.say(|| format!("reclaim pages {pages:x?} of {space}, in a lent batch"));
         // SAFETY: the lender keeps the batch and does not use it until `RETURNED`.
         let batch = unsafe { &mut *self.lent.get().cast::<OneSpaceBatch<'_>>() };
         for &page in pages {
@@ -144,8 +141,7 @@ impl<'m> BareKernel<'m> {
     ///
     /// The frames get new owners.
     pub fn unmap_own_crowded(&self, first: usize, pages: &[u64]) {
-        self.hw
-            .say(|| format!("unmap kernel pages {pages:x?}, in a batch full of {first}"));
+        self.hw.say(|| format!("unmap kernel pages {pages:x?}, in a batch full of {first}"));
         let mut batch = self.crowded(first);
         for &page in pages {
             self.lock_own();

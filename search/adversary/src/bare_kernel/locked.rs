@@ -8,10 +8,7 @@ impl BareKernel<'_> {
     /// Takes the lock of a space's tables with interrupts off, and drops it. Another CPU may hold it while it flushes.
     pub fn pass_lock_masked(&self, space: usize) {
         let were_on = self.hw.mask_interrupts();
-        while self.locks[space]
-            .compare_exchange(0, 1, Acquire, Relaxed)
-            .is_err()
-        {
+        while self.locks[space].compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             self.engine.this_cpu().poll();
             self.hw.relax();
         }
@@ -35,15 +32,12 @@ impl BareKernel<'_> {
 
     /// Unmaps a page like [`BareKernel::unmap`], but flushes without a batch, after dropping the lock.
     pub fn unmap_at_once(&self, space: usize, page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("unmap({space}, {page:#x}), without a batch"));
+        self.hw.say(|| format!("unmap({space}, {page:#x}), without a batch"));
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let frame = self.clear(space, page);
         self.unlock(space);
-        (self.engine)
-            .this_cpu()
-            .flush(&self.spaces[space], Some(range), Scope::Leaf);
+        (self.engine).this_cpu().flush(&self.spaces[space], Some(range), Scope::Leaf);
         self.returned_unmap(space, range);
         frame
     }
@@ -52,8 +46,7 @@ impl BareKernel<'_> {
     ///
     /// Several CPUs that do so at the same time share one flush (a coalesced flush).
     pub fn unmap_coalesced(&self, space: usize, page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("unmap({space}, {page:#x}), with a coalesced flush"));
+        self.hw.say(|| format!("unmap({space}, {page:#x}), with a coalesced flush"));
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let frame = self.clear(space, page);
@@ -73,8 +66,7 @@ impl BareKernel<'_> {
     ///
     /// It starts the flush, and polls it whenever a target has answered.
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("starts to unmap({space}, {page:#x})"));
+        self.hw.say(|| format!("starts to unmap({space}, {page:#x})"));
         let mut batch = self.engine.batch(Purpose::Call);
         self.report_unmapped(space, page, &mut batch);
         let mut flight = batch.start();

@@ -44,11 +44,7 @@ impl BareKernel<'_> {
     }
 
     pub(super) fn lock_own(&self) {
-        while self
-            .own_lock
-            .compare_exchange(0, 1, Acquire, Relaxed)
-            .is_err()
-        {
+        while self.own_lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             // We poll because the lock's holder may wait for this CPU's flush, and interrupts may be off here.
             self.engine.this_cpu().poll();
             self.hw.relax();
@@ -117,10 +113,8 @@ impl BareKernel<'_> {
         self.hw.say(|| format!("unmap kernel page {page:#x}"));
         let mut frame = None;
         self.clear_own(page, purpose, |batch| frame = batch.finish().next());
-        self.hw.note(Event::ReturnedUnmap {
-            root: OWN_ROOT,
-            range: PageRange::base(Page(page), 1),
-        });
+        self.hw
+            .note(Event::ReturnedUnmap { root: OWN_ROOT, range: PageRange::base(Page(page), 1) });
         frame
     }
 
@@ -129,8 +123,7 @@ impl BareKernel<'_> {
     /// The flush is deferred if the policy allows it. Returns the frame, and the [`Stamp`] that identifies the deferred
     /// flush. That flush must be made before the address is reused.
     pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
-        self.hw
-            .say(|| format!("unmap kernel page {page:#x} lazily"));
+        self.hw.say(|| format!("unmap kernel page {page:#x} lazily"));
         let mut taken = (None, None);
         self.clear_own(page, Purpose::Lazy, |batch| {
             let outcome = batch.finish_deferred();
@@ -227,8 +220,7 @@ impl BareKernel<'_> {
 
     /// Replaces the kernel's text at this page, and synchronizes every CPU.
     pub fn replace_text(&self, page: u64, value: u64) {
-        self.hw
-            .say(|| format!("replaces the text of page {page:#x}"));
+        self.hw.say(|| format!("replaces the text of page {page:#x}"));
         let frame = Frame(self.own_entry(page).load(Relaxed) >> 12);
         context::point(Op::Note);
         context::with(|core| core.change_text(page, false));
@@ -243,18 +235,15 @@ impl BareKernel<'_> {
     ///
     /// Returns the page's frame. Other CPUs may receive both requests as one.
     pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("starts to unmap kernel page {page:#x}"));
+        self.hw.say(|| format!("starts to unmap kernel page {page:#x}"));
         let mut frame = None;
         self.clear_own(page, Purpose::Call, |batch| {
             let flight = batch.start();
             self.replace_text(text, value);
             frame = flight.finish().next();
         });
-        self.hw.note(Event::ReturnedUnmap {
-            root: OWN_ROOT,
-            range: PageRange::base(Page(page), 1),
-        });
+        self.hw
+            .note(Event::ReturnedUnmap { root: OWN_ROOT, range: PageRange::base(Page(page), 1) });
         frame
     }
 

@@ -59,10 +59,7 @@ impl BareProgram {
         }
         let count = stage.cpus;
         let memory = MemoryMap::new(&[quell_vm::machine::Node {
-            extent: Extent {
-                first: Frame(FIRST),
-                frames: FRAMES as u64 - FIRST,
-            },
+            extent: Extent { first: Frame(FIRST), frames: FRAMES as u64 - FIRST },
             slow: false,
         }]);
         // We put all words on the heap, so that they have the same addresses in every run.
@@ -70,13 +67,9 @@ impl BareProgram {
         let hw = Box::new(stage.broken(machine));
         let hw = &*hw;
         let cpus: Box<ManuallyDrop<[PerCpuData<'_, Hw>; MAX_CPUS]>> =
-            Box::new(ManuallyDrop::new(std::array::from_fn(|_| {
-                PerCpuData::new()
-            })));
+            Box::new(ManuallyDrop::new(std::array::from_fn(|_| PerCpuData::new())));
         let ledger: Box<ManuallyDrop<[LedgerEntry<Hw>; MOST_LEDGER_ENTRIES]>> =
-            Box::new(ManuallyDrop::new(std::array::from_fn(|_| {
-                LedgerEntry::new()
-            })));
+            Box::new(ManuallyDrop::new(std::array::from_fn(|_| LedgerEntry::new())));
         stage.weaken(&cpus[..count]);
         let engine = Engine::new(hw, &cpus[..count], &ledger[..self.ledger], stage.policy)
             .expect("the engine runs on every machine under the adversary");
@@ -166,14 +159,8 @@ impl BareKernel<'_> {
             .or_else(|| at.numbered("lock of the tables of space", &self.locks[..]))
             .or_else(|| at.numbered("flag", &self.flags[..]))
             .or_else(|| {
-                let index = self
-                    .deferred_flushes
-                    .iter()
-                    .position(|one| at.lies_in(one))?;
-                Some(format!(
-                    "deferred_flush of frame {:#x}",
-                    FIRST + index as u64
-                ))
+                let index = self.deferred_flushes.iter().position(|one| at.lies_in(one))?;
+                Some(format!("deferred_flush of frame {:#x}", FIRST + index as u64))
             })
             .or_else(|| at.of_engine(&self.engine, ledger))
             .or_else(|| self.entry_name(at))

@@ -10,19 +10,14 @@ use std::sync::atomic::Ordering::Relaxed;
 impl BareKernel<'_> {
     /// Unmaps a page from several spaces, as reclaim does, and waits for the flush.
     pub fn reclaim(&self, spaces: &[usize], page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("reclaim page {page:#x} of {spaces:?}"));
+        self.hw.say(|| format!("reclaim page {page:#x} of {spaces:?}"));
         let mut batch = self.engine.batch(Purpose::Reclaim);
         let mut taken = None;
         for &space in spaces {
             self.lock(space);
             if let Some(frame) = self.clear(space, page) {
                 taken = Some(frame);
-                batch.changed(
-                    &self.spaces[space],
-                    PageRange::base(Page(page), 1),
-                    Scope::Leaf,
-                );
+                batch.changed(&self.spaces[space], PageRange::base(Page(page), 1), Scope::Leaf);
             }
             self.unlock(space);
             batch.unlocked();
@@ -42,8 +37,7 @@ impl BareKernel<'_> {
 
     /// Unmaps a clean page that several spaces map, like [`BareKernel::reclaim_lazily`].
     pub fn reclaim_lazily_from(&self, spaces: &[usize], page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("reclaim page {page:#x} of {spaces:?} lazily"));
+        self.hw.say(|| format!("reclaim page {page:#x} of {spaces:?} lazily"));
         for &space in spaces {
             self.lock(space);
         }
@@ -87,11 +81,7 @@ impl BareKernel<'_> {
         self.unlock(space);
         self.lock(other);
         self.clear(other, 0);
-        batch.changed(
-            &self.spaces[other],
-            PageRange::base(Page(0), 1),
-            Scope::Leaf,
-        );
+        batch.changed(&self.spaces[other], PageRange::base(Page(0), 1), Scope::Leaf);
         self.unlock(other);
         if let Outcome::Deferred(frames) = batch.finish_deferred() {
             deferred_flush.defer(frames.stamp());
@@ -115,8 +105,7 @@ impl BareKernel<'_> {
     ///
     /// It still counts as mapped in the other space, because the frame no longer has a deferred flush.
     pub fn reclaim_reinstated(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("reclaim page {page:#x} of {mapped}, and its old entry in {left}"));
+        self.hw.say(|| format!("reclaim page {page:#x} of {mapped}, and its old entry in {left}"));
         let mut batch = self.engine.batch(Purpose::Reclaim);
         let range = PageRange::base(Page(page), 1);
         self.lock(mapped);
@@ -132,12 +121,8 @@ impl BareKernel<'_> {
 
     /// Gives a frame that has a deferred flush to a new owner. Returns whether the kernel got the frame.
     pub fn flush_before_reuse(&self, frame: Frame) -> bool {
-        self.hw
-            .say(|| format!("flush_before_reuse frame {:#x}", frame.0));
-        let reused = self
-            .engine
-            .flush_before_reuse(self.deferred_flush(frame))
-            .is_some();
+        self.hw.say(|| format!("flush_before_reuse frame {:#x}", frame.0));
+        let reused = self.engine.flush_before_reuse(self.deferred_flush(frame)).is_some();
         if reused {
             self.hw.happen(MachineEvent::Reusable);
             self.hw.note(Event::FrameAllocated { frame, frames: 1 });
@@ -163,8 +148,7 @@ impl BareKernel<'_> {
         self.lock(space);
         let empty = self.entry(space, page).load(Relaxed) == 0;
         if empty {
-            self.engine
-                .flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
+            self.engine.flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
             self.map(space, page, new, false);
         }
         self.unlock(space);

@@ -16,8 +16,7 @@ const EMPTY: usize = 1;
 impl BareKernel<'_> {
     /// Removes a clean page from space and file, drops all locks, defers the flush.
     pub fn reclaim_then_defer(&self, space: usize, page: u64) {
-        self.hw
-            .say(|| format!("reclaim page {page:#x} of {space}, then defer the flush"));
+        self.hw.say(|| format!("reclaim page {page:#x} of {space}, then defer the flush"));
         let mut batch = self.engine.batch(Purpose::Lazy);
         self.lock(space);
         let frame = self.clear(space, page);
@@ -46,8 +45,7 @@ impl BareKernel<'_> {
         if self.flags[PENDING].load(Acquire) == 1 {
             self.flush_all(space);
         } else {
-            self.engine
-                .flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
+            self.engine.flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
         }
         self.lock(space);
         self.map(space, page, new, false);

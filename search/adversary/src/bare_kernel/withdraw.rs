@@ -21,8 +21,7 @@ impl BareKernel<'_> {
 
     /// Unmaps a page like [`BareKernel::unmap`], but reports changed tables, so lazy CPUs are interrupted too.
     pub fn unmap_for_all(&self, space: usize, page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("unmap({space}, {page:#x}), and interrupt lazy CPUs"));
+        self.hw.say(|| format!("unmap({space}, {page:#x}), and interrupt lazy CPUs"));
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let mut batch = self.engine.batch(Purpose::Call);

@@ -38,19 +38,12 @@ static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 fn cases() -> Vec<Case<'static>> {
     let mut cases = Vec::new();
     for scenario in Scenario::ALL {
-        for (number, kind) in MachineKind::ALL
-            .iter()
-            .filter(|kind| scenario.runs_on(kind))
-            .enumerate()
+        for (number, kind) in
+            MachineKind::ALL.iter().filter(|kind| scenario.runs_on(kind)).enumerate()
         {
             for (other, policy) in POLICIES.into_iter().enumerate() {
                 if policy == Policy::ALL || number % 4 == other % 4 {
-                    cases.push(Case {
-                        scenario,
-                        kind: *kind,
-                        policy,
-                        mistake: None,
-                    });
+                    cases.push(Case { scenario, kind: *kind, policy, mistake: None });
                 }
             }
         }
@@ -59,12 +52,7 @@ fn cases() -> Vec<Case<'static>> {
 }
 
 fn named(case: &Case<'_>) -> String {
-    format!(
-        "{} on {} under {}",
-        case.scenario.name,
-        case.kind.name,
-        PolicyText(case.policy)
-    )
+    format!("{} on {} under {}", case.scenario.name, case.kind.name, PolicyText(case.policy))
 }
 
 /// Returns whether these cases hold. Prints the first that doesn't.
@@ -72,12 +60,7 @@ fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bo
     let cases = cases();
     for number in numbers {
         let case = cases[number];
-        let exploration = Exploration {
-            case,
-            budget,
-            seed: 1,
-            depth: 4,
-        };
+        let exploration = Exploration { case, budget, seed: 1, depth: 4 };
         let (report, violation) = search(&mut Session::new(case), &exploration, |_, _| true);
         if let Some(violation) = violation {
             println!("{}: {violation}", named(&case));
@@ -119,12 +102,7 @@ fn survive(seed: u64, count: usize, most: u64) -> bool {
         campaign.go_round();
         while mark <= most && campaign.spent.schedules >= mark {
             let alive: Vec<_> = campaign.alive.iter().map(|one| one.name()).collect();
-            println!(
-                "{mark}: {} of {} live: {}",
-                alive.len(),
-                drawn.len(),
-                alive.join(" ")
-            );
+            println!("{mark}: {} of {} live: {}", alive.len(), drawn.len(), alive.join(" "));
             mark *= 10;
         }
     }
@@ -153,21 +131,13 @@ fn kill(name: &str) -> bool {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let asked = stdin()
-        .lock()
-        .lines()
-        .map_while(Result::ok)
-        .filter_map(|line| line.parse().ok());
+    let asked = stdin().lock().lines().map_while(Result::ok).filter_map(|line| line.parse().ok());
     let holds = match words[..] {
         ["list"] => {
             for (number, case) in cases().iter().enumerate() {
                 let engine = matches!(case.scenario.program, Script::Engine(_));
                 let cost = if engine { 1 } else { 4 * case.scenario.one_in };
-                println!(
-                    "{number} {cost} {} {}",
-                    case.policy == Policy::ALL,
-                    named(case)
-                );
+                println!("{number} {cost} {} {}", case.policy == Policy::ALL, named(case));
             }
             true
         }

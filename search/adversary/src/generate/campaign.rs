@@ -151,9 +151,7 @@ impl Campaign {
     pub fn survival(&self) -> Vec<(u64, usize)> {
         let all = self.alive.len() + self.killed.len();
         let points = self.killed.iter().enumerate();
-        points
-            .map(|(number, killed)| (killed.schedules, all - number - 1))
-            .collect()
+        points.map(|(number, killed)| (killed.schedules, all - number - 1)).collect()
     }
 
     /// Runs another round. It tries the given programs first, as long as there are any.
@@ -177,9 +175,7 @@ impl Campaign {
                 });
             }
         });
-        let mut outcomes = outcomes
-            .into_inner()
-            .unwrap_or_else(|broken| broken.into_inner());
+        let mut outcomes = outcomes.into_inner().unwrap_or_else(|broken| broken.into_inner());
         outcomes.sort_by_key(|(lane, _)| *lane);
         for (_, outcome) in outcomes {
             self.merge(outcome);
@@ -199,10 +195,7 @@ impl Campaign {
         for (recorded, violation, seed) in outcome.finds {
             if self.finds.len() < ENOUGH {
                 let find = match self.hasty {
-                    true => Finding {
-                        violation,
-                        recorded,
-                    },
+                    true => Finding { violation, recorded },
                     false => shrink(recorded, violation, seed, &self.stop),
                 };
                 let known = |other: &Finding| other.recorded.program == find.recorded.program;
@@ -226,17 +219,12 @@ impl Campaign {
 
     fn lane(&self, lane: usize, given: &[RecordedProgram]) -> Outcome {
         let mut rng = Rng::stream(self.seed, self.round * LANES as u64 + lane as u64);
-        let mut outcome = Outcome {
-            seen: self.seen.clone(),
-            ..Outcome::default()
-        };
+        let mut outcome = Outcome { seen: self.seen.clone(), ..Outcome::default() };
         let mut alive = self.alive.clone();
-        let rare: Vec<Mistake> = { alive.iter().copied() }
-            .filter(|mutant| self.reaching(*mutant) < REACHING)
-            .collect();
-        let unshown: Vec<Mistake> = { alive.iter().copied() }
-            .filter(|mutant| self.showing(*mutant) < REACHING)
-            .collect();
+        let rare: Vec<Mistake> =
+            { alive.iter().copied() }.filter(|mutant| self.reaching(*mutant) < REACHING).collect();
+        let unshown: Vec<Mistake> =
+            { alive.iter().copied() }.filter(|mutant| self.showing(*mutant) < REACHING).collect();
         let seldom: Vec<Mistake> = { alive.iter().copied() }
             .filter(|mutant| SELDOM * self.showing(*mutant) < self.reaching(*mutant))
             .collect();
@@ -399,12 +387,7 @@ fn shorter_of_two<'k>(
     rng: &mut Rng,
     stock: &[&'k Arc<KeptProgram>],
 ) -> Option<&'k Arc<KeptProgram>> {
-    let mut any = || {
-        stock
-            .get(rng.below(stock.len().max(1) as u64) as usize)
-            .copied()
-    };
+    let mut any = || stock.get(rng.below(stock.len().max(1) as u64) as usize).copied();
     let both = [any()?, any()?];
-    both.into_iter()
-        .min_by_key(|kept| kept.recorded.program.operations())
+    both.into_iter().min_by_key(|kept| kept.recorded.program.operations())
 }

@@ -54,12 +54,7 @@ impl Corpus {
             Ok(program)
         };
         let programs = paths.iter().map(program).collect::<Result<_, String>>()?;
-        let corpus = Corpus {
-            folder: folder.to_owned(),
-            kept: 0,
-            found: 0,
-            killed: 0,
-        };
+        let corpus = Corpus { folder: folder.to_owned(), kept: 0, found: 0, killed: 0 };
         Ok((corpus, programs))
     }
 

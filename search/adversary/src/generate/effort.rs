@@ -26,11 +26,7 @@ impl Efforts {
     fn of(&mut self, mutant: Mistake) -> &mut Effort {
         let known = self.0.iter().position(|effort| effort.mutant == mutant);
         let at = known.unwrap_or_else(|| {
-            self.0.push(Effort {
-                mutant,
-                programs: 0,
-                moments: 0,
-            });
+            self.0.push(Effort { mutant, programs: 0, moments: 0 });
             self.0.len() - 1
         });
         &mut self.0[at]
@@ -82,9 +78,6 @@ mod tests {
         let least = efforts.0.iter().map(|effort| effort.moments).min().unwrap();
         let most = efforts.0.iter().map(|effort| effort.moments).max().unwrap();
         assert!(efforts.0.len() == 3 && most < 2 * least, "{efforts:?}");
-        assert_eq!(
-            efforts.next(&mut rng, &[]).map(|mutant| mutant.name()),
-            None
-        );
+        assert_eq!(efforts.next(&mut rng, &[]).map(|mutant| mutant.name()), None);
     }
 }

@@ -67,8 +67,7 @@ pub(super) struct SchedulePlan {
 
 impl SchedulePlan {
     fn reached(&self, session: &Session<'_>) -> bool {
-        self.watched
-            .is_some_and(|rule| session.asked().contains(rule))
+        self.watched.is_some_and(|rule| session.asked().contains(rule))
     }
 }
 
@@ -128,9 +127,7 @@ pub(super) fn search(
                 // Other rules matter, too: another CPU may be in an operation on which the first one relies.
                 let first = plan.watched.filter(|_| own);
                 let partner = || any_of(&plan.partners, seed).filter(|_| number % 16 == 6);
-                session.watched = first
-                    .or_else(partner)
-                    .or_else(|| any_of(&session.asked(), seed));
+                session.watched = first.or_else(partner).or_else(|| any_of(&session.asked(), seed));
                 Strategy::lurking(seed, prompts)
             }
             Kind::Stalling => Strategy::stalling(seed, cpus, longest),

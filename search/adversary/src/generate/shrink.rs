@@ -56,12 +56,7 @@ pub fn replay_lines(recorded: &RecordedProgram) -> (Option<Violation>, Vec<Line>
 
 /// Returns the case to run.
 pub(super) fn case<'p>(recorded: &RecordedProgram, scenario: &'p Scenario<'p>) -> Case<'p> {
-    Case {
-        scenario,
-        kind: recorded.kind,
-        policy: recorded.policy,
-        mistake: recorded.mistake,
-    }
+    Case { scenario, kind: recorded.kind, policy: recorded.policy, mistake: recorded.mistake }
 }
 
 /// Searches a program for a schedule that breaks the clause.
@@ -105,10 +100,7 @@ pub fn shrink(
     let clause = violation.clause;
     let mut best = Finding {
         violation,
-        recorded: RecordedProgram {
-            clause: Some(clause.to_string()),
-            ..found
-        },
+        recorded: RecordedProgram { clause: Some(clause.to_string()), ..found },
     };
     let mut attempts = ATTEMPTS;
     loop {
@@ -153,10 +145,7 @@ pub fn shrink(
     let failure = explore::shrink(&mut session, trail, best.violation);
     Finding {
         violation: failure.violation,
-        recorded: RecordedProgram {
-            schedule: failure.deviations,
-            ..best.recorded.clone()
-        },
+        recorded: RecordedProgram { schedule: failure.deviations, ..best.recorded.clone() },
     }
 }
 
@@ -166,10 +155,7 @@ fn with(
     clause: Clause,
     seed: u64,
 ) -> Option<Finding> {
-    let recorded = RecordedProgram {
-        program,
-        ..recorded.clone()
-    };
+    let recorded = RecordedProgram { program, ..recorded.clone() };
     breaks(&recorded, clause, seed)
 }
 
@@ -255,11 +241,7 @@ mod tests {
     use crate::mistake::Mistake;
 
     fn lane(start: &[EngineOp], run: &[EngineOp]) -> CpuProgram<EngineOp> {
-        CpuProgram {
-            start: start.to_vec(),
-            run: run.to_vec(),
-            ..CpuProgram::default()
-        }
+        CpuProgram { start: start.to_vec(), run: run.to_vec(), ..CpuProgram::default() }
     }
 
     #[test]
@@ -272,49 +254,27 @@ mod tests {
                     run: vec![CallOp::Idle, CallOp::Spawn],
                     ..CpuProgram::default()
                 },
-                CpuProgram {
-                    run: vec![CallOp::Fork],
-                    ..CpuProgram::default()
-                },
+                CpuProgram { run: vec![CallOp::Fork], ..CpuProgram::default() },
             ],
         };
         for at in 0..4 {
             let less = smaller(&program, at, 1).expect("there are four");
             assert_eq!(less.operations(), 3);
         }
-        assert_eq!(
-            smaller(&program, 1, 8).map(|less| less.operations()),
-            Some(1)
-        );
+        assert_eq!(smaller(&program, 1, 8).map(|less| less.operations()), Some(1));
         assert_eq!(smaller(&program, 4, 1), None);
     }
 
     #[test]
     fn what_is_not_needed_goes() {
         use EngineOp::{Finish, Lazy, Map, Open, Pay, Read, Switch, Unmap};
-        let unmap = Unmap {
-            batch: 0,
-            space: 0,
-            page: 0,
-            pages: 1,
-            report: ReportMode::Each,
-        };
-        let open = Open {
-            batch: 0,
-            purpose: BatchPurpose::Call,
-        };
-        let map = |page| Map {
-            space: 0,
-            page,
-            write: true,
-        };
+        let unmap = Unmap { batch: 0, space: 0, page: 0, pages: 1, report: ReportMode::Each };
+        let open = Open { batch: 0, purpose: BatchPurpose::Call };
+        let map = |page| Map { space: 0, page, write: true };
         let switch = Switch { space: 0 };
         let read = Read { page: 0 };
         let cpu = vec![
-            lane(
-                &[map(0), map(1), switch],
-                &[read, open, unmap, Finish { batch: 0 }, Pay, read],
-            ),
+            lane(&[map(0), map(1), switch], &[read, open, unmap, Finish { batch: 0 }, Pay, read]),
             lane(&[switch], &[Pay, read, Lazy, switch, read, Pay]),
             lane(&[switch, Lazy], &[Pay]),
         ];
@@ -324,13 +284,7 @@ mod tests {
             mistake: Mistake::named("SkipInterrupt"),
             clause: None,
             schedule: Vec::new(),
-            program: Program::Engine {
-                shape: Shape {
-                    spaces: 3,
-                    ..Shape::default()
-                },
-                cpu,
-            },
+            program: Program::Engine { shape: Shape { spaces: 3, ..Shape::default() }, cpu },
         };
         let scenario = Scenario::generated("generated", &recorded.program);
         let mut session = Session::new(case(&recorded, &scenario));
@@ -344,29 +298,14 @@ mod tests {
         };
         let (schedule, violation) =
             search(&mut session, plan, &mut Default::default(), &mut |_| {}).expect("it is broken");
-        let found = RecordedProgram {
-            schedule,
-            ..recorded.clone()
-        };
+        let found = RecordedProgram { schedule, ..recorded.clone() };
         let find = shrink(found, violation.clone(), 1, &AtomicBool::new(false));
         assert_eq!(find.violation.clause, violation.clause);
-        assert_eq!(
-            find.recorded.program.cpus(),
-            2,
-            "{}",
-            find.recorded.to_toml()
-        );
-        assert!(
-            find.recorded.program.operations() <= 8,
-            "{}",
-            find.recorded.to_toml()
-        );
+        assert_eq!(find.recorded.program.cpus(), 2, "{}", find.recorded.to_toml());
+        assert!(find.recorded.program.operations() <= 8, "{}", find.recorded.to_toml());
         let again = replay(&find.recorded).expect("it is still broken");
         assert_eq!(again, find.violation);
-        let unbroken = RecordedProgram {
-            mistake: None,
-            ..find.recorded
-        };
+        let unbroken = RecordedProgram { mistake: None, ..find.recorded };
         assert_eq!(replay(&unbroken), None);
     }
 }

@@ -233,12 +233,7 @@ impl Trial<'_> {
             return None;
         }
         if let Some(rule) = mutant_of(self.wanted).filter(|rule| !session.asked().contains(rule)) {
-            let plan = SchedulePlan {
-                count: SEEK,
-                watched: Some(rule),
-                seeks: true,
-                ..plan
-            };
+            let plan = SchedulePlan { count: SEEK, watched: Some(rule), seeks: true, ..plan };
             if let Some((schedule, violation)) =
                 search(session, plan, &mut outcome.spent, &mut |_| {})
             {
@@ -258,10 +253,7 @@ impl Trial<'_> {
             let family = u64::from(self.recorded.kind.broadcasts());
             shown.met = footprints.met();
             let new = outcome.seen.add(*footprints, &session.coverage, family);
-            let mut rules = self
-                .rare
-                .iter()
-                .filter_map(|mutant| mutant_of(Some(*mutant)));
+            let mut rules = self.rare.iter().filter_map(|mutant| mutant_of(Some(*mutant)));
             if new || rules.any(|rule| shown.asked.contains(rule)) {
                 shown.kept = Some(outcome.kept.len());
                 outcome.kept.push(self.kept(shown.asked, &shown.met));
@@ -313,10 +305,9 @@ impl Trial<'_> {
         match shown.kept {
             Some(at) => outcome.kept[at].differs = differing,
             None if differing.iter().any(|mutant| self.unshown.contains(mutant)) => {
-                outcome.kept.push(KeptProgram {
-                    differs: differing,
-                    ..self.kept(shown.asked, &shown.met)
-                });
+                outcome
+                    .kept
+                    .push(KeptProgram { differs: differing, ..self.kept(shown.asked, &shown.met) });
             }
             None => {}
         }
@@ -351,10 +342,7 @@ impl Trial<'_> {
             outcome.finds.push(self.find(schedule, violation));
             return false;
         }
-        outcome.kept.push(KeptProgram {
-            kills: true,
-            ..self.kept(session.asked(), &[])
-        });
+        outcome.kept.push(KeptProgram { kills: true, ..self.kept(session.asked(), &[]) });
         let recorded = RecordedProgram {
             mistake: Some(mutant),
             clause: Some(violation.clause.to_string()),
@@ -363,10 +351,7 @@ impl Trial<'_> {
         };
         outcome.killed.push(KilledMutant {
             mutant,
-            find: Some(Finding {
-                violation,
-                recorded,
-            }),
+            find: Some(Finding { violation, recorded }),
             programs: outcome.spent.programs,
             schedules: outcome.spent.schedules,
         });
@@ -379,10 +364,7 @@ impl Trial<'_> {
         schedule: Vec<Deviation>,
         violation: Violation,
     ) -> (RecordedProgram, Violation, u64) {
-        let recorded = RecordedProgram {
-            schedule,
-            ..self.recorded.clone()
-        };
+        let recorded = RecordedProgram { schedule, ..self.recorded.clone() };
         (recorded, violation, self.seed)
     }
 

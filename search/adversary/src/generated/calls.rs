@@ -41,10 +41,7 @@ fn protection(rights: u8) -> Protection {
         1 => Protection::READ,
         2 => Protection::READ_WRITE,
         3 => Protection::READ_EXECUTE,
-        _ => Protection {
-            execute: true,
-            ..Protection::READ_WRITE
-        },
+        _ => Protection { execute: true, ..Protection::READ_WRITE },
     }
 }
 
@@ -62,11 +59,8 @@ impl ProgramPlayer<'_> {
 
     /// Records that the CPU is back in its program, if it runs one.
     fn back_in_program(&self, k: &VmKernel<'_>, me: usize) {
-        let process = if self.offline[me].get() {
-            None
-        } else {
-            context::quietly(|| k.vm.current())
-        };
+        let process =
+            if self.offline[me].get() { None } else { context::quietly(|| k.vm.current()) };
         self.process[me].set(process);
         if process.is_some() {
             context::with(|core| core.enter_program(me));
@@ -91,10 +85,7 @@ impl ProgramPlayer<'_> {
 
     fn perform(&self, k: &VmKernel<'_>, me: usize, op: CallOp) {
         // An offline CPU still signals and waits. Otherwise others would wait for it for ever.
-        let there = matches!(
-            op,
-            CallOp::Online | CallOp::Tell { .. } | CallOp::Wait { .. }
-        );
+        let there = matches!(op, CallOp::Online | CallOp::Tell { .. } | CallOp::Wait { .. });
         if self.offline[me].get() && !there {
             return;
         }
@@ -120,14 +111,7 @@ impl ProgramPlayer<'_> {
                 let backing = Backing::Anonymous { page: page_size };
                 Self::map(k, (page, pages), true, backing);
             }
-            CallOp::MapFile {
-                page,
-                pages,
-                file,
-                from,
-                shared,
-                write,
-            } => {
+            CallOp::MapFile { page, pages, file, from, shared, write } => {
                 let offset = bytes(from);
                 let backing = match shared {
                     true => Backing::Shared { file, offset },
@@ -143,11 +127,7 @@ impl ProgramPlayer<'_> {
                 let (address, bytes) = (bytes(page), bytes(pages));
                 Self::may_call(k, Call::Discard { address, bytes });
             }
-            CallOp::Protect {
-                page,
-                pages,
-                rights,
-            } => {
+            CallOp::Protect { page, pages, rights } => {
                 let call = Call::Protect {
                     address: bytes(page),
                     bytes: bytes(pages),
@@ -160,11 +140,8 @@ impl ProgramPlayer<'_> {
                 Self::may_call(k, Call::PageOut { address, bytes });
             }
             CallOp::Remap { page, pages, to } => {
-                let call = Call::Remap {
-                    address: bytes(page),
-                    bytes: bytes(pages),
-                    to: Some(bytes(to)),
-                };
+                let call =
+                    Call::Remap { address: bytes(page), bytes: bytes(pages), to: Some(bytes(to)) };
                 Self::may_call(k, call);
             }
             CallOp::Collapse { page } => {
@@ -181,14 +158,7 @@ impl ProgramPlayer<'_> {
             }
             CallOp::WriteFile { file, page, word } => {
                 let (offset, value) = (bytes(page) + u64::from(word) * 8, self.value(me));
-                Self::may_call(
-                    k,
-                    Call::Write {
-                        file,
-                        offset,
-                        value,
-                    },
-                );
+                Self::may_call(k, Call::Write { file, offset, value });
             }
             CallOp::ReadFile { file, page, word } => {
                 let offset = bytes(page) + u64::from(word) * 8;
@@ -201,11 +171,7 @@ impl ProgramPlayer<'_> {
             CallOp::Sync { file } => Self::may_call(k, Call::Sync { file }),
             CallOp::Migrate { page, pages, node } => {
                 let (address, bytes) = (bytes(page), bytes(pages));
-                let call = Call::Migrate {
-                    address,
-                    bytes,
-                    node,
-                };
+                let call = Call::Migrate { address, bytes, node };
                 Self::may_call(k, call);
             }
             CallOp::Demote { pages } => Self::may_call(k, Call::Demote { pages }),

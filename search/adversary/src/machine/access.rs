@@ -27,12 +27,7 @@ impl Core {
             self.mmu.invalidate(me, what, sent);
         } else {
             self.current = me;
-            self.buffer(
-                me,
-                Target::Invalidation { what, sent },
-                0,
-                Ordering::Relaxed,
-            );
+            self.buffer(me, Target::Invalidation { what, sent }, 0, Ordering::Relaxed);
         }
     }
 
@@ -269,11 +264,7 @@ impl Core {
         let alternatives = options.len() + usize::from(fault);
         let choice = self.pick_data(alternatives);
         // If the walk finds nothing, the first alternative is a fault.
-        let chosen = if fault {
-            choice.checked_sub(1)
-        } else {
-            Some(choice)
-        };
+        let chosen = if fault { choice.checked_sub(1) } else { Some(choice) };
         let Some(leaf) = chosen.map(|at| options[at]) else {
             if self.tracing() {
                 self.say(me, || format!("page {page:#x}: fault"));
@@ -300,11 +291,7 @@ impl Core {
         let held = self.content_seen(me, used.frame, word);
         if self.tracing() {
             let frame = used.frame;
-            let how = if stale {
-                " through a stale translation"
-            } else {
-                ""
-            };
+            let how = if stale { " through a stale translation" } else { "" };
             self.say(me, || match kind {
                 AccessKind::Store => {
                     format!("page {page:#x}: stores {value:#x} to frame {frame:#x}{how}")
@@ -333,11 +320,7 @@ impl Core {
             Some(text) if done => text.changed,
             _ => self.now,
         };
-        self.text = Some(Text {
-            page,
-            changed,
-            done,
-        });
+        self.text = Some(Text { page, changed, done });
     }
 
     /// Records that a CPU has dropped its fetched instructions.
@@ -348,8 +331,7 @@ impl Core {
 
     /// Returns whether the CPU may hold text of the kernel that it fetched before the last change.
     pub(super) fn text_is_old(&self, me: usize) -> bool {
-        self.text
-            .is_some_and(|text| self.synchronized[me] < text.changed)
+        self.text.is_some_and(|text| self.synchronized[me] < text.changed)
     }
 
     /// Checks that no CPU executes instructions fetched before the text changed, after all have synchronized.
@@ -368,14 +350,11 @@ impl Core {
 
     /// Returns whether the CPU's buffer holds a store to this frame.
     pub(super) fn stores_to(&self, me: usize, frame: u32) -> bool {
-        self.cpus[me]
-            .buffer
-            .others()
-            .any(|entry| match entry.target {
-                Target::Content { used, .. } => used.frame == frame,
-                Target::Fill(fill) => fill.holds(frame),
-                _ => false,
-            })
+        self.cpus[me].buffer.others().any(|entry| match entry.target {
+            Target::Content { used, .. } => used.frame == frame,
+            Target::Fill(fill) => fill.holds(frame),
+            _ => false,
+        })
     }
 
     /// Returns a word of a frame as the CPU sees it: its own buffered stores come first.
@@ -408,11 +387,7 @@ impl Core {
         let Some((by, zeroes)) = others.clone().find_map(|cpu| late(&cpu)) else {
             return;
         };
-        let (clause, what) = if zeroes {
-            (Clause::C8, "zeroes")
-        } else {
-            (Clause::C4, "content")
-        };
+        let (clause, what) = if zeroes { (Clause::C8, "zeroes") } else { (Clause::C4, "content") };
         let account = format!("a page was mapped before its {what} became visible");
         self.fail(
             Violation::new(clause, account)

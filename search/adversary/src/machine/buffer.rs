@@ -30,13 +30,9 @@ impl Target {
     pub(super) fn is_same(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Word(one), Target::Word(other)) => std::ptr::eq(*one, *other),
-            (
-                Target::Content { used: one, word: a },
-                Target::Content {
-                    used: other,
-                    word: b,
-                },
-            ) => one.frame == other.frame && a == b,
+            (Target::Content { used: one, word: a }, Target::Content { used: other, word: b }) => {
+                one.frame == other.frame && a == b
+            }
             _ => false,
         }
     }
@@ -64,12 +60,7 @@ pub(crate) struct Fill {
 impl Fill {
     /// Creates a fill of one frame.
     pub(crate) fn of(frame: Frame, words: [Option<u64>; FRAME_WORDS]) -> Fill {
-        Fill {
-            first: frame.0 as u32,
-            frames: 1,
-            words,
-            zeroes: false,
-        }
+        Fill { first: frame.0 as u32, frames: 1, words, zeroes: false }
     }
 
     pub(super) fn holds(&self, frame: u32) -> bool {
@@ -81,10 +72,7 @@ impl Fill {
         let words = self.words.iter().zip(&other.words);
         let apart = self.first.saturating_add(self.frames) <= other.first
             || other.first.saturating_add(other.frames) <= self.first;
-        !apart
-            && words
-                .into_iter()
-                .any(|(mine, theirs)| mine.is_some() && theirs.is_some())
+        !apart && words.into_iter().any(|(mine, theirs)| mine.is_some() && theirs.is_some())
     }
 }
 
@@ -237,10 +225,7 @@ impl StoreBuffer {
         };
         let known = self.unhindered.get();
         if known & 1 << place != 0 {
-            assert!(
-                !cfg!(test) || !is_hindered(),
-                "what is before it only becomes less"
-            );
+            assert!(!cfg!(test) || !is_hindered(), "what is before it only becomes less");
             return true;
         }
         let hindered = is_hindered();
@@ -254,8 +239,7 @@ impl StoreBuffer {
     #[inline]
     pub(super) fn is_of_epoch(&self, epoch: u32) -> bool {
         // Epochs only rise, so the oldest operation has the lowest.
-        self.oldest()
-            .is_none_or(|(_, oldest)| oldest.epoch == epoch)
+        self.oldest().is_none_or(|(_, oldest)| oldest.epoch == epoch)
     }
 
     /// Returns everything buffered, unless all of it is known to be stores to words that aren't sequentially

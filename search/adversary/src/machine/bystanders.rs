@@ -88,10 +88,8 @@ impl Core {
             }
             let readable = tables::PRESENT | tables::USER;
             let leaves = self.mmu.held(cpu);
-            let leaves: Vec<Leaf> = leaves
-                .filter(|leaf| leaf.word & readable == readable)
-                .copied()
-                .collect();
+            let leaves: Vec<Leaf> =
+                leaves.filter(|leaf| leaf.word & readable == readable).copied().collect();
             for leaf in leaves {
                 self.check_content(cpu, &leaf, &leaf.used(leaf.pages_of().start));
             }
@@ -189,16 +187,9 @@ impl Core {
             return reaches;
         }
         let usable = tables::PRESENT | tables::USER;
-        for leaf in self
-            .mmu
-            .held(cpu)
-            .filter(|leaf| leaf.word & usable == usable)
-        {
+        for leaf in self.mmu.held(cpu).filter(|leaf| leaf.word & usable == usable) {
             let (first, last) = (leaf.pages_of().start, leaf.pages_of().end - 1);
-            for page in [Some(first), (last > first).then_some(last)]
-                .into_iter()
-                .flatten()
-            {
+            for page in [Some(first), (last > first).then_some(last)].into_iter().flatten() {
                 let used = leaf.used(page);
                 // The machine has only the beginning of the largest pages.
                 if used.root != root || used.frame as usize >= self.content.len() {
@@ -216,13 +207,7 @@ impl Core {
                 };
                 let held = std::array::from_fn(|word| self.content_seen(cpu, used.frame, word));
                 let frame = Frame(used.frame.into());
-                reaches.push(PossibleAccess {
-                    page,
-                    frame,
-                    rights,
-                    held,
-                    stale,
-                });
+                reaches.push(PossibleAccess { page, frame, rights, held, stale });
             }
         }
         reaches

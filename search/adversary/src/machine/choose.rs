@@ -339,10 +339,7 @@ impl Core {
         if count < 2 {
             return 0;
         }
-        assert!(
-            count <= usize::from(DATA),
-            "a choice is written in seven bits"
-        );
+        assert!(count <= usize::from(DATA), "a choice is written in seven bits");
         self.decisions += 1;
         let choice = self.strategy.pick_data(self.decisions, count);
         if choice != 0 {
@@ -505,19 +502,15 @@ impl Core {
     #[inline(never)]
     fn zeroes(&self, cpu: &Cpu, word: *const AdversaryWord) -> bool {
         let place = self.arena.place(word);
-        place.is_some_and(|(frame, _)| {
-            cpu.fills()
-                .any(|(_, fill)| fill.zeroes && fill.holds(frame))
-        })
+        place
+            .is_some_and(|(frame, _)| cpu.fills().any(|(_, fill)| fill.zeroes && fill.holds(frame)))
     }
 
     /// Returns whether a buffer holds a store of a program.
     #[inline(never)]
     pub(super) fn stores_under_way(&self) -> bool {
         let stores = |entry: &BufferedOp| matches!(entry.target, Target::Content { .. });
-        self.cpus[..self.count]
-            .iter()
-            .any(|cpu| cpu.buffer.others().any(stores))
+        self.cpus[..self.count].iter().any(|cpu| cpu.buffer.others().any(stores))
     }
 
     /// Returns whether an action commutes with all actions that others may perform before it. Such an action uses
@@ -588,9 +581,9 @@ impl Core {
         let free = |place: usize, entry: &BufferedOp| {
             !entry.release
                 && entry.epoch == oldest.epoch
-                && cpu.buffer.is_unhindered((place, entry), |other| {
-                    self.meet(&other.target, &entry.target)
-                })
+                && cpu
+                    .buffer
+                    .is_unhindered((place, entry), |other| self.meet(&other.target, &entry.target))
         };
         for (place, entry) in cpu.buffer.placed() {
             if entry.order != oldest.order && free(place, entry) {

@@ -405,11 +405,7 @@ impl Core {
     /// Returns whether two stores of a CPU reach a common place, and so keep their order.
     pub(super) fn meet(&self, one: &Target, other: &Target) -> bool {
         let in_table = |fill: &Fill, word: *const AdversaryWord| {
-            fill.zeroes
-                && self
-                    .arena
-                    .place(word)
-                    .is_some_and(|(frame, _)| fill.holds(frame))
+            fill.zeroes && self.arena.place(word).is_some_and(|(frame, _)| fill.holds(frame))
         };
         match (one, other) {
             (Target::Fill(one), Target::Fill(other)) => one.meets(other),

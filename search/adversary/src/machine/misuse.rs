@@ -25,10 +25,7 @@ impl Core {
     /// Checks that the machine has broadcasts.
     pub(super) fn check_broadcast(&mut self, me: usize) {
         if !self.features.broadcast {
-            self.misuse(
-                me,
-                "broadcasts an invalidation on a machine without broadcasts",
-            );
+            self.misuse(me, "broadcasts an invalidation on a machine without broadcasts");
         }
     }
 
@@ -88,15 +85,9 @@ impl Core {
             return;
         }
         // After a CPU has left its root, nothing is loaded.
-        let loaded = self
-            .mmu
-            .root(me)
-            .map_or(Tag::KERNEL.0, |_| self.mmu.tag(me));
+        let loaded = self.mmu.root(me).map_or(Tag::KERNEL.0, |_| self.mmu.tag(me));
         if let Some(tag) = named(what).filter(|&tag| tag != loaded) {
-            self.misuse(
-                me,
-                format!("invalidates tag {tag} while tag {loaded} is loaded"),
-            );
+            self.misuse(me, format!("invalidates tag {tag} while tag {loaded} is loaded"));
         }
     }
 
@@ -114,10 +105,7 @@ impl Core {
             self.misuse(me, "loads a root while it is offline");
         }
         if !self.has_tag(tag) {
-            self.misuse(
-                me,
-                format!("loads a root under tag {tag}, which does not exist"),
-            );
+            self.misuse(me, format!("loads a root under tag {tag}, which does not exist"));
         }
     }
 
@@ -178,11 +166,7 @@ impl Core {
     /// Checks that a CPU is brought online and taken offline alternately.
     pub(super) fn check_presence(&mut self, me: usize, comes: bool) {
         if self.cpus[me].online == comes {
-            let what = if comes {
-                "comes online"
-            } else {
-                "goes offline"
-            };
+            let what = if comes { "comes online" } else { "goes offline" };
             self.misuse(me, format!("{what} twice"));
         }
     }

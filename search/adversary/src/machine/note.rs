@@ -60,9 +60,7 @@ impl Core {
                 if (0..FRAME_WORDS).any(|word| self.content_seen(me, number, word) != 0) {
                     let account = "a page table is made in memory that is not zero";
                     self.fail(
-                        Violation::new(Clause::C8, account)
-                            .by(CpuId(me as u16))
-                            .in_frame(frame),
+                        Violation::new(Clause::C8, account).by(CpuId(me as u16)).in_frame(frame),
                     );
                 }
                 let history = self.oracle.frame_mut(number);
@@ -90,13 +88,9 @@ impl Core {
             Event::ReturnedUnmap { root, range } => {
                 self.returned(now, by, root, range, [false; 3]);
             }
-            Event::ReturnedProtect {
-                root,
-                range,
-                readable,
-                writable,
-                executable,
-            } => self.returned(now, by, root, range, [readable, writable, executable]),
+            Event::ReturnedProtect { root, range, readable, writable, executable } => {
+                self.returned(now, by, root, range, [readable, writable, executable])
+            }
             Event::SpaceRetired { root } => {
                 self.happen(MachineEvent::SpaceRetired);
                 let history = self.oracle.frame_mut(root.0 as u32);

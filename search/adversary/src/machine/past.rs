@@ -98,10 +98,7 @@ pub(super) struct Past {
 }
 
 fn acquires(order: Ordering) -> bool {
-    matches!(
-        order,
-        Ordering::Acquire | Ordering::AcqRel | Ordering::SeqCst
-    )
+    matches!(order, Ordering::Acquire | Ordering::AcqRel | Ordering::SeqCst)
 }
 
 fn address(word: *const AdversaryWord) -> usize {
@@ -111,10 +108,7 @@ fn address(word: *const AdversaryWord) -> usize {
 impl Past {
     /// Forgets everything, and stops keeping the past.
     pub(super) fn clear(&mut self) {
-        *self = Past {
-            words: std::mem::take(&mut self.words),
-            ..Past::default()
-        };
+        *self = Past { words: std::mem::take(&mut self.words), ..Past::default() };
         self.words.clear();
     }
 
@@ -142,11 +136,7 @@ impl Past {
         }
         word.value = new;
         word.old.rotate_right(1);
-        word.old[0] = HeldValue {
-            value: old,
-            from: word.from,
-            until: now,
-        };
+        word.old[0] = HeldValue { value: old, from: word.from, until: now };
         word.count = (word.count + 1).min(DEPTH);
         word.from = now;
     }
@@ -200,8 +190,7 @@ impl Past {
         word.into_iter().flat_map(move |word| {
             let least = least.max(word.read[cpu]);
             let old = word.old[..word.count].iter();
-            old.take_while(move |held| held.until > least)
-                .map(|held| held.value)
+            old.take_while(move |held| held.until > least).map(|held| held.value)
         })
     }
 
@@ -278,10 +267,7 @@ impl Past {
             old.take_while(|held| held.until > least).count()
         };
         let words = || {
-            let all = self
-                .words
-                .iter()
-                .map(|(at, word)| (*at, word, readable(word)));
+            let all = self.words.iter().map(|(at, word)| (*at, word, readable(word)));
             all.filter(|(_, word, _)| word.from > least)
         };
         let mut moments: Vec<Moment> = words()
@@ -292,22 +278,13 @@ impl Past {
         moments.dedup();
         let rank = |moment: Moment| moments.partition_point(|&other| other <= moment);
         for view in horizons {
-            let Horizon {
-                floor,
-                seen,
-                stored,
-                consistent,
-                told,
-                missed,
-            } = *view;
+            let Horizon { floor, seen, stored, consistent, told, missed } = *view;
             [floor, seen, stored, consistent, told, missed]
                 .map(|moment| rank(moment.max(floor)))
                 .hash(digest);
         }
         digest.add_all(words().map(|(at, word, old)| {
-            let values = word.old[..old]
-                .iter()
-                .map(|held| (held.value, rank(held.from)));
+            let values = word.old[..old].iter().map(|held| (held.value, rank(held.from)));
             let read = (0..count).map(|cpu| rank(word.read[cpu].max(horizons[cpu].floor)));
             let values: Vec<_> = values.collect();
             let read: Vec<_> = read.collect();

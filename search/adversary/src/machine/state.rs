@@ -30,14 +30,7 @@ impl Core {
         let mut digest = self.digest.borrow_mut();
         let digest = &mut *digest;
         let moments = self.moments();
-        (
-            self.sums.0,
-            self.locals,
-            self.heap,
-            self.nmis,
-            self.preemptions,
-            self.spurious,
-        )
+        (self.sums.0, self.locals, self.heap, self.nmis, self.preemptions, self.spurious)
             .hash(digest);
         self.second_looks.hash(digest);
         if let Some(text) = self.text {
@@ -51,17 +44,9 @@ impl Core {
             (self.halves[..self.count].iter()).for_each(|halves| halves.state().hash(digest));
         }
         let history = |(frame, history): (usize, &History)| {
-            let History {
-                free, dead_table, ..
-            } = *history;
+            let History { free, dead_table, .. } = *history;
             let allocated = moments.rank(history.allocated);
-            (
-                frame,
-                free,
-                dead_table,
-                allocated,
-                moments.rank(history.captured),
-            )
+            (frame, free, dead_table, allocated, moments.rank(history.captured))
         };
         let eventful = |(_, history): &(usize, &History)| {
             history.free || history.dead_table || history.allocated.max(history.captured) > 0
@@ -146,12 +131,7 @@ impl Cpu {
                 }
                 Target::Invalidation { what, .. } => (2u8, what).hash(digest),
                 Target::Fill(fill) => {
-                    let Fill {
-                        first,
-                        frames,
-                        words,
-                        zeroes,
-                    } = fill;
+                    let Fill { first, frames, words, zeroes } = fill;
                     let issued = moments.rank(entry.issued);
                     (3u8, first, frames, words, zeroes, entry.promised, issued).hash(digest);
                 }

@@ -292,10 +292,7 @@ impl Watch {
 
     /// Puts the last passing word into its place.
     fn flush_pending(&mut self, passing: Option<PassingWord>) {
-        if let Some(PassingWord {
-            place, word, seen, ..
-        }) = passing
-        {
+        if let Some(PassingWord { place, word, seen, .. }) = passing {
             self.put(place, word);
             self.seen[place] = seen;
         }
@@ -413,10 +410,7 @@ impl Watch {
         for place in self.places_changed() {
             self.turns[place] += 1;
         }
-        if self
-            .places_changed()
-            .any(|place| self.turns[place] >= TURNS)
-        {
+        if self.places_changed().any(|place| self.turns[place] >= TURNS) {
             self.retain(|watch, place| watch.turns[place] < TURNS);
         }
         self.fresh = 0;
@@ -561,9 +555,6 @@ mod tests {
                 one_by_one.turn();
             }
         }
-        assert!(
-            passed > 1000,
-            "{passed} rounds read more than is remembered"
-        );
+        assert!(passed > 1000, "{passed} rounds read more than is remembered");
     }
 }

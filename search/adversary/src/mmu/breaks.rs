@@ -66,21 +66,8 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn of_leaf(leaf: &Leaf) -> Self {
-        let &Leaf {
-            tag,
-            root,
-            level,
-            page,
-            word,
-            ..
-        } = leaf;
-        Entry {
-            tag,
-            root,
-            level,
-            page,
-            word,
-        }
+        let &Leaf { tag, root, level, page, word, .. } = leaf;
+        Entry { tag, root, level, page, word }
     }
 
     pub(super) fn of_pointer(pointer: &Pointer) -> Self {

@@ -179,8 +179,7 @@ impl Tlb {
             self.end_orphans(sent);
             self.pointers.retain(|p| !goes(p));
         }
-        self.leaves
-            .retain(|l| l.until > sent || !is_named(what, l, loaded, (hints, everywhere)));
+        self.leaves.retain(|l| l.until > sent || !is_named(what, l, loaded, (hints, everywhere)));
     }
 
     /// Records that the tables no longer lead through an entry. `unseen` is the moment at which walkers stopped seeing

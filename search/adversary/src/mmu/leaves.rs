@@ -21,11 +21,7 @@ pub(super) struct Path {
 impl Path {
     /// Extends the path to an entry that was `written` at its end.
     pub(super) fn to(self, written: Moment) -> Path {
-        let since = if written < self.cut {
-            written
-        } else {
-            self.since
-        };
+        let since = if written < self.cut { written } else { self.since };
         Path { since, ..self }
     }
 
@@ -183,10 +179,7 @@ impl Extend<Leaf> for Leaves {
 
 impl Clone for Leaves {
     fn clone(&self) -> Self {
-        Leaves {
-            leaves: self.leaves.clone(),
-            blocks: self.blocks.clone(),
-        }
+        Leaves { leaves: self.leaves.clone(), blocks: self.blocks.clone() }
     }
 
     /// Clones into the existing memory.

@@ -52,10 +52,7 @@ impl TableStates {
         let table = table as usize;
         self.used[table / 64] |= 1 << (table % 64);
         let side = self.sides[table].get_or_insert_with(|| {
-            Box::new(TableState {
-                nonzero: [0; TABLE_WORDS / 64],
-                written: [0; TABLE_WORDS],
-            })
+            Box::new(TableState { nonzero: [0; TABLE_WORDS / 64], written: [0; TABLE_WORDS] })
         });
         side.nonzero[index / 64] |= 1 << (index % 64);
     }

@@ -105,10 +105,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-online-deferral")
         .about("a CPU comes online while a lazily unmapped kernel frame is reused")
         .finds(&["ClockReadAfterFlush"])
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Machine(Reusable), Machine(Offline)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Machine(Reusable), Machine(Offline)])
         .start(own_page)
         .each(|_, _| {})
         .start_1(|k| k.offline())
@@ -129,10 +126,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-reuse")
         .about("a lazily unmapped kernel address is used again")
         .finds(&["KernelDeferralFlushedByTag"])
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
             k.use_own_half();
@@ -163,14 +157,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-frame-reuse")
         .about("a lazily unmapped kernel frame gets a new owner")
         .finds(&["ReuseSkipsFlush"])
-        .must(
-            Every,
-            &[
-                Engine(FlushesDeferred),
-                Engine(FlushedForReuse),
-                Machine(Reusable),
-            ],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForReuse), Machine(Reusable)])
         .start(two_own_pages)
         .start_1(|k| k.idle())
         .cpu(|k| {
@@ -298,10 +285,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-program-deferral")
         .about("deferred flushes of the kernel and of an undisturbed program are made together")
         .finds(&["PaymentLeftToEntry"])
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .must(Every, &[Machine(Reusable)])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| {

@@ -22,14 +22,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a frame with a deferred flush gets a new owner")
         .bugs(&["L4"])
         .finds(&["ReuseSkipsFlush"])
-        .must(
-            Every,
-            &[
-                Engine(FlushesDeferred),
-                Engine(FlushedForReuse),
-                Machine(Reusable),
-            ],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForReuse), Machine(Reusable)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(reclaim_and_reuse)
         .cpu(read_twice),
@@ -175,14 +168,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-reinstate")
         .about("reinstating a frame against reusing it")
         .finds(&["ReinstateUnchecked"])
-        .must(
-            Every,
-            &[
-                Engine(FlushesDeferred),
-                Engine(Reinstated),
-                Machine(Reusable),
-            ],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(Reinstated), Machine(Reusable)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| {
             if let Some(frame) = k.reclaim_lazily(0, 0) {
@@ -199,14 +185,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-reinstate-one")
         .about("a frame that was reinstated in only one of its spaces is reclaimed")
         .finds(&["VmIgnoresMarker"])
-        .must(
-            Every,
-            &[
-                Engine(FlushesDeferred),
-                Engine(Reinstated),
-                Machine(FrameReused),
-            ],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(Reinstated), Machine(FrameReused)])
         .start(|k| {
             k.map(0, 0, frame(0), false);
             k.map(1, 0, frame(0), false);
@@ -267,10 +246,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-background")
         .about("a flush is made in the background while another CPU defers it")
         .finds(&["LedgerReadRelaxed"])
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .must(Every, &[Engine(ReusedFree), Machine(Reusable)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| {
@@ -311,14 +287,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-younger")
         .about("a deferred flush for an idle CPU, and a later one for a running CPU")
         .finds(&["ReuseTrustsFlushes"])
-        .must(
-            Every,
-            &[
-                Engine(FlushesDeferred),
-                Engine(FlushedForReuse),
-                Machine(Reusable),
-            ],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForReuse), Machine(Reusable)])
         .start(|k| {
             k.map(0, 0, frame(0), false);
             k.map(1, 1, frame(1), false);
@@ -340,10 +309,7 @@ pub(super) const ALL: &[Scenario] = &[
     // More flushes are deferred than the ledger holds. Meanwhile CPU 1 makes deferred flushes in the background.
     Scenario::engine("lazy-ledger")
         .about("more flushes are deferred than the ledger holds")
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .must(Every, &[Engine(ReusedFree)])
         .start(|k| {
             for page in 0..4 {
@@ -370,10 +336,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-gap")
         .about("deferred flushes are made while an earlier one is not published")
         .finds(&["PaymentStopsAtGap"])
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .with_ledger(4)
         .start(|k| {
             for page in 0..3 {

@@ -10,11 +10,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("reclaim-unmap")
         .about("an unmap finds an entry that reclaim has cleared")
         .bugs(&["6", "19", "4"])
-        .finds(&[
-            "FlushPendingOnlyWaits",
-            "PendingNotRecorded",
-            "FlushPendingSkipped",
-        ])
+        .finds(&["FlushPendingOnlyWaits", "PendingNotRecorded", "FlushPendingSkipped"])
         .must(Every, &[Engine(FlushedPending)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {

@@ -23,11 +23,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("tag-reuse")
         .about("one space after the other takes over the tags")
         .bugs(&["13"])
-        .finds(&[
-            "TagTakenUnflushed",
-            "RolloverSkipsFlush",
-            "RolloverForgetsReserved",
-        ])
+        .finds(&["TagTakenUnflushed", "RolloverSkipsFlush", "RolloverForgetsReserved"])
         .must(OwnTags, &[Engine(SwitchTagTaken)])
         .must(Scarce, &[Engine(Rollovers)])
         .start(|k| {

@@ -39,14 +39,8 @@ pub(super) const ALL: &[Scenario] = &[
             "FenceLeftOut",
             "ReentryUnflushed",
         ])
-        .must(
-            Every,
-            &[Engine(Requested), Machine(StaleUse), Machine(FrameReused)],
-        )
-        .must(
-            Interrupts,
-            &[Engine(Sent), Engine(WaitedReceipt), Engine(FlushedRanges)],
-        )
+        .must(Every, &[Engine(Requested), Machine(StaleUse), Machine(FrameReused)])
+        .must(Interrupts, &[Engine(Sent), Engine(WaitedReceipt), Engine(FlushedRanges)])
         .must(Broadcast, &[Engine(Barriers)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
@@ -127,12 +121,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("switch-at-once")
         .about("context switch against a flush without a batch")
         .bugs(&["8"])
-        .finds(&[
-            "SwitchPublishesLate",
-            "SkipGenerationBump",
-            "SkipPost",
-            "SkipWait",
-        ])
+        .finds(&["SwitchPublishesLate", "SkipGenerationBump", "SkipPost", "SkipWait"])
         .must(Every, &[Engine(Switches)])
         .must(Interrupts, &[Engine(SkippedNoTarget)])
         .must(OwnTags, &[Engine(SwitchBehind), Engine(SwitchKept)])
@@ -204,12 +193,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("table-free")
         .about("freeing a table against walkers")
         .bugs(&["11", "29"])
-        .finds(&[
-            "AckBeforeFlush",
-            "EarlyAckForTables",
-            "TablesFlushedAsLeaf",
-            "RelaxedDone",
-        ])
+        .finds(&["AckBeforeFlush", "EarlyAckForTables", "TablesFlushedAsLeaf", "RelaxedDone"])
         .must(Every, &[Machine(TableFreed)])
         .must(Interrupts, &[Engine(Waited), Engine(FlushedRanges)])
         .must(Broadcast, &[Engine(Barriers)])
@@ -285,10 +269,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("two initiators, one target")
         .bugs(&["33"])
         .must(OwnLines, &[Engine(Merged), Engine(EscalatedContention)])
-        .must(
-            Interrupts,
-            &[Engine(IgnoredGeneration), Engine(EscalatedGap)],
-        )
+        .must(Interrupts, &[Engine(IgnoredGeneration), Engine(EscalatedGap)])
         .must(Interrupts, &[Engine(ServedEarly)])
         .start(two_pages)
         .cpu(|k| {
@@ -323,11 +304,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps two pages of three CPUs, which count their answers: CPU 1 is alone in a group. CPU 3 goes offline.
     Scenario::engine("targets-in-groups")
         .about("two groups of targets answer shared requests, and a CPU goes offline")
-        .finds(&[
-            "SharedCountKept",
-            "SharedPostsToOffline",
-            "OfflineOverlooksPost",
-        ])
+        .finds(&["SharedCountKept", "SharedPostsToOffline", "OfflineOverlooksPost"])
         .must(Every, &[Machine(Offline)])
         .must(SharedLines, &[Engine(WaitedReceipt)])
         .start(two_pages)

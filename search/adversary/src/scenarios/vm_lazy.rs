@@ -100,10 +100,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("the file of a lazily migrated page is written")
         .bugs(&["L2", "L3"])
         .finds(&["VmWritesShadowedPage"])
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| k.migrate(0, 1, 1))
@@ -114,10 +111,7 @@ pub(super) const ALL: &[Scenario] = &[
     // new content.
     Scenario::over_vm("vm-shadow-twice")
         .about("the file of a page that was migrated lazily twice is written")
-        .must(
-            Every,
-            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
-        )
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| {
@@ -240,12 +234,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 frees a page that it has written, becomes idle and zeroes free memory. Meanwhile CPU 1 allocates memory.
     Scenario::over_vm("vm-zero-ahead")
         .about("zeroing ahead against faults")
-        .finds(&[
-            "ZeroSkipsTail",
-            "ZeroSkipsFaultingPage",
-            "VmKeepsZeroFlag",
-            "VmSkipsZeroing",
-        ])
+        .finds(&["ZeroSkipsTail", "ZeroSkipsFaultingPage", "VmKeepsZeroFlag", "VmSkipsZeroing"])
         .must(Every, &[Machine(Zeroed), Machine(FrameReused)])
         .vm_start(|k| {
             k.map(0, 1);

@@ -7,10 +7,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-unmap-access")
         .about("unmap, free and zero against access")
         .bugs(&["30"])
-        .must(
-            Every,
-            &[Engine(Requested), Machine(StaleUse), Machine(FrameReused)],
-        )
+        .must(Every, &[Engine(Requested), Machine(StaleUse), Machine(FrameReused)])
         .must(Every, &[Machine(Zeroed)])
         .vm_start(written_page_of_two)
         .vm_cpu(|k| {
@@ -25,11 +22,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-table-free")
         .about("a table page is freed against a walk")
         .bugs(&["10", "11"])
-        .finds(&[
-            "VmFreesTableBeforeFlush",
-            "VmTableFlushLeafOnly",
-            "VmLockTakenRelaxed",
-        ])
+        .finds(&["VmFreesTableBeforeFlush", "VmTableFlushLeafOnly", "VmLockTakenRelaxed"])
         .must(Every, &[Engine(Requested), Machine(TableFreed)])
         .vm_start(|k| {
             k.map(0, 1);

@@ -61,11 +61,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-remap-truncate")
         .about("remap against truncation")
         .bugs(&["1"])
-        .finds(&[
-            "VmTruncatesUnflushed",
-            "VmRemapsUnlocked",
-            "VmUnlinksBeforeFlush",
-        ])
+        .finds(&["VmTruncatesUnflushed", "VmRemapsUnlocked", "VmUnlinksBeforeFlush"])
         .must(Every, &[Engine(FlushedPending), Machine(FrameReused)])
         .must(Every, &[Machine(StaleUse)])
         .vm_start(written_file_of_two)

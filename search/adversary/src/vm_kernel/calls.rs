@@ -9,17 +9,13 @@ use quell_vm::{Backing, Call, FileId, ProcessId, Protection};
 impl VmKernel<'_> {
     /// Maps zeroed memory.
     pub fn map(&self, page: u64, pages: u64) {
-        let backing = Backing::Anonymous {
-            page: PageSize::Base,
-        };
+        let backing = Backing::Anonymous { page: PageSize::Base };
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
     /// Maps zeroed memory in large pages.
     pub fn map_large(&self, page: u64, pages: u64) {
-        let backing = Backing::Anonymous {
-            page: PageSize::Large,
-        };
+        let backing = Backing::Anonymous { page: PageSize::Large };
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
@@ -62,13 +58,8 @@ impl VmKernel<'_> {
 
     /// Maps zeroed memory that programs may also execute.
     pub fn map_code(&self, page: u64, pages: u64) {
-        let backing = Backing::Anonymous {
-            page: PageSize::Base,
-        };
-        let protection = Protection {
-            execute: true,
-            ..Protection::READ_WRITE
-        };
+        let backing = Backing::Anonymous { page: PageSize::Base };
+        let protection = Protection { execute: true, ..Protection::READ_WRITE };
         self.map_backed(page, pages, protection, backing);
     }
 
@@ -174,19 +165,13 @@ impl VmKernel<'_> {
     /// Moves pages, which may have been unmapped, to a memory node.
     pub fn migrate(&self, page: u64, pages: u64, node: u32) {
         let (address, bytes) = (address(page), address(pages));
-        let call = Call::Migrate {
-            address,
-            bytes,
-            node,
-        };
+        let call = Call::Migrate { address, bytes, node };
         let _ = self.try_call(call);
     }
 
     /// Creates a file whose first word is `value`. Its first page is in the page cache and dirty.
     pub fn create(&self, pages: u64, value: u64) -> FileId {
-        let file = self.call(Call::Create {
-            bytes: address(pages),
-        }) as FileId;
+        let file = self.call(Call::Create { bytes: address(pages) }) as FileId;
         if value != 0 {
             self.write_file(file, 0, value);
         }
@@ -203,21 +188,13 @@ impl VmKernel<'_> {
     /// Writes the first word of a page of a file.
     pub fn write_file(&self, file: FileId, page: u64, value: u64) {
         let offset = address(page);
-        self.call(Call::Write {
-            file,
-            offset,
-            value,
-        });
+        self.call(Call::Write { file, offset, value });
     }
 
     /// Writes the second word of a page of a file.
     pub fn write_second(&self, file: FileId, page: u64, value: u64) {
         let offset = address(page) + 8;
-        self.call(Call::Write {
-            file,
-            offset,
-            value,
-        });
+        self.call(Call::Write { file, offset, value });
     }
 
     /// Truncates a file after the first word of a page.

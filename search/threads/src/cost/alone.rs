@@ -43,10 +43,7 @@ const ROWS: [(&str, &str, Option<f64>); 7] = [
 
 /// Measures the operations of one CPU. Also returns the share of samples on a shared core.
 pub(crate) fn measure(hw: &Machine, rounds: usize, progress: &Progress<'_>) -> (Vec<Row>, f64) {
-    let tags_off = Policy {
-        tags: TagPolicy::Off,
-        ..Policy::ALL
-    };
+    let tags_off = Policy { tags: TagPolicy::Off, ..Policy::ALL };
     let (cpus, ledger) = ([PerCpuData::new()], [(); 4].map(|()| LedgerEntry::new()));
     let (cpus_off, ledger_off) = ([PerCpuData::new()], []);
     let engine = Engine::new(hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
@@ -105,18 +102,14 @@ impl<'a> World<'a> {
 
     /// Returns all operations in [`ROWS`].
     fn contenders(&self) -> Vec<Contender<'_>> {
-        let Self {
-            engine, untagged, ..
-        } = *self;
+        let Self { engine, untagged, .. } = *self;
         let [_, here] = &self.spaces;
         let [_, here_untagged] = &self.spaces_off;
         vec![
             contender(HIT, || ping_pong(engine, &self.spaces)),
             contender(DROP, || ping_pong(untagged, &self.spaces_off)),
             each(NO_TARGET, |index| unmap(engine, &self.away, one(index))),
-            each(INVALIDATE, |index| {
-                unmap(untagged, here_untagged, one(index))
-            }),
+            each(INVALIDATE, |index| unmap(untagged, here_untagged, one(index))),
             contender(BATCH_OF_32, || {
                 (0..LOOP / 32).for_each(|_| unmap(engine, here, 0..32));
             }),
@@ -125,17 +118,11 @@ impl<'a> World<'a> {
                 black_box(engine.flush_before_reuse(black_box(&self.clear)).is_some());
             }),
             each(LOCK, |_| {
-                *black_box(&self.lock)
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner) += 1;
+                *black_box(&self.lock).lock().unwrap_or_else(PoisonError::into_inner) += 1;
             }),
             each(FLUSHED, |_| {
                 self.flushed.defer(self.stamp);
-                black_box(
-                    engine
-                        .flush_before_reuse(black_box(&self.flushed))
-                        .is_some(),
-                );
+                black_box(engine.flush_before_reuse(black_box(&self.flushed)).is_some());
             }),
             each(REFILL, |_| {
                 engine.flush_before_refill(black_box(&self.clear), &self.away);
@@ -148,11 +135,7 @@ impl<'a> World<'a> {
 }
 
 fn contender<'a>(name: &'static str, run: impl FnMut() + 'a) -> Contender<'a> {
-    Contender {
-        name,
-        run: Box::new(run),
-        samples: Samples::default(),
-    }
+    Contender { name, run: Box::new(run), samples: Samples::default() }
 }
 
 /// Creates an operation that gets the number of its repetition.

@@ -64,11 +64,7 @@ impl Bench<'_> {
             }
             Operation::Reuse => (0..LOOP).for_each(|_| {
                 self.deferred_flush.defer(self.flushed);
-                black_box(
-                    engine
-                        .flush_before_reuse(black_box(&self.deferred_flush))
-                        .is_some(),
-                );
+                black_box(engine.flush_before_reuse(black_box(&self.deferred_flush)).is_some());
             }),
             Operation::Refill => (0..LOOP).for_each(|_| {
                 engine.flush_before_refill(black_box(&self.deferred_flush), &self.away)
@@ -81,10 +77,7 @@ impl Bench<'_> {
             }),
             Operation::Resume => (0..LOOP).for_each(|_| {
                 engine.this_cpu().enter_lazy();
-                engine
-                    .this_cpu()
-                    .mask_interrupts()
-                    .switch(Some(&spaces[1]), &spaces[1]);
+                engine.this_cpu().mask_interrupts().switch(Some(&spaces[1]), &spaces[1]);
             }),
         })
     }
@@ -124,41 +117,17 @@ fn pair(rounds: usize, operation: Operation, name: &'static str, without: &'stat
 
 /// The guards that a lone CPU reaches.
 const GUARDS: [(Operation, &str, &str); 8] = [
-    (
-        Operation::Switch,
-        "switch: looks for the space's deferred flushes",
-        "SwitchIgnoresDeferral",
-    ),
+    (Operation::Switch, "switch: looks for the space's deferred flushes", "SwitchIgnoresDeferral"),
     (
         Operation::Flush,
         "flush with no target: records in the space that it is deferred",
         "PendingNotRecorded",
     ),
-    (
-        Operation::Reuse,
-        "reuse: looks whether the deferred flush was made",
-        "ReuseSkipsFlush",
-    ),
-    (
-        Operation::Refill,
-        "refill: looks for the frame's deferred flush",
-        "RefillSkipsFlush",
-    ),
-    (
-        Operation::LaterObserver,
-        "later observer: looks whether others defer",
-        "FlushPendingSkipped",
-    ),
-    (
-        Operation::Nmi,
-        "NMI handler: checks before it reads user memory",
-        "NmiGuardAlwaysAllows",
-    ),
-    (
-        Operation::Resume,
-        "back from idle: checks for missed flushes",
-        "LazyResumesUnchecked",
-    ),
+    (Operation::Reuse, "reuse: looks whether the deferred flush was made", "ReuseSkipsFlush"),
+    (Operation::Refill, "refill: looks for the frame's deferred flush", "RefillSkipsFlush"),
+    (Operation::LaterObserver, "later observer: looks whether others defer", "FlushPendingSkipped"),
+    (Operation::Nmi, "NMI handler: checks before it reads user memory", "NmiGuardAlwaysAllows"),
+    (Operation::Resume, "back from idle: checks for missed flushes", "LazyResumesUnchecked"),
     (
         Operation::Resume,
         "back from idle: keeps NMI handlers out until it has looked",

@@ -10,11 +10,8 @@ use std::hint::black_box;
 pub type Machine = Threads<false>;
 pub type SpaceBatch<'a, H = Machine> = Batch<'a, &'a AddressSpace<H>>;
 
-pub const TAGGED: Features = Features {
-    tagging: Tagging::PerCpu { count: 8 },
-    broadcast: false,
-    full_above: 33,
-};
+pub const TAGGED: Features =
+    Features { tagging: Tagging::PerCpu { count: 8 }, broadcast: false, full_above: 33 };
 
 /// The number of operations in each timed loop.
 pub const LOOP: usize = 512;
@@ -59,14 +56,8 @@ pub fn flushed_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpac
 /// Switches [`LOOP`] times between two spaces.
 pub fn ping_pong<H: Hardware>(engine: &Engine<'_, H>, spaces: &[AddressSpace<H>; 2]) {
     for _ in 0..LOOP / 2 {
-        engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(Some(&spaces[1]), &spaces[0]);
-        engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(Some(&spaces[0]), &spaces[1]);
+        engine.this_cpu().mask_interrupts().switch(Some(&spaces[1]), &spaces[0]);
+        engine.this_cpu().mask_interrupts().switch(Some(&spaces[0]), &spaces[1]);
     }
 }
 

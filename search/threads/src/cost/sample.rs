@@ -59,10 +59,7 @@ pub fn timed(operations: usize, body: impl FnOnce()) -> Cost {
     let (ticks, began) = (cycles(), Instant::now());
     body();
     let (ns, ticks) = (began.elapsed().as_nanos(), cycles().wrapping_sub(ticks));
-    Cost {
-        ns: ns as f64 / operations as f64,
-        cycles: ticks as f64 / operations as f64,
-    }
+    Cost { ns: ns as f64 / operations as f64, cycles: ticks as f64 / operations as f64 }
 }
 
 /// Repeated timings of one operation.

@@ -29,23 +29,9 @@ pub const SHOOTDOWN_PAGES: usize = 3;
 
 /// Measures one shootdown between two cores under each policy, and a reuse that must make a flush.
 pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Row) {
-    let serial = Policy {
-        lazy_unmap: true,
-        ..Policy::BASELINE
-    };
-    let concurrent = Policy {
-        concurrent: true,
-        inline_requests: true,
-        ..serial
-    };
-    let policies = [
-        serial,
-        concurrent,
-        Policy {
-            asynchronous: true,
-            ..concurrent
-        },
-    ];
+    let serial = Policy { lazy_unmap: true, ..Policy::BASELINE };
+    let concurrent = Policy { concurrent: true, inline_requests: true, ..serial };
+    let policies = [serial, concurrent, Policy { asynchronous: true, ..concurrent }];
     let hw = Machine::new(2, 16, TAGGED);
     let cpus = [(); 3].map(|()| [PerCpuData::new(), PerCpuData::new()]);
     let ledger = [(); 3].map(|()| [(); 64].map(|()| LedgerEntry::new()));

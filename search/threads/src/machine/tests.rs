@@ -4,11 +4,7 @@ use super::*;
 use crate::life::{PATIENCE, TURNS_A_SIGN};
 
 fn machine() -> Threads<true> {
-    let features = Features {
-        tagging: Tagging::None,
-        broadcast: false,
-        full_above: 1,
-    };
+    let features = Features { tagging: Tagging::None, broadcast: false, full_above: 1 };
     Threads::new(2, 1, features)
 }
 
@@ -89,9 +85,6 @@ fn cpus_that_run_by_turns_do_not_hang() {
         hw.is_hung()
     });
     for hung in results {
-        assert!(
-            !hung.expect("no panic"),
-            "it has not looked since the other went on"
-        );
+        assert!(!hung.expect("no panic"), "it has not looked since the other went on");
     }
 }

@@ -108,8 +108,7 @@ impl<'a> Program<'a> {
                 space.table
             );
             let violation = Violation::new(Clause::C2, account).by(self.me);
-            self.world
-                .report(violation.in_frame(Frame(entry.frame() as u64)));
+            self.world.report(violation.in_frame(Frame(entry.frame() as u64)));
         }
     }
 

@@ -100,11 +100,7 @@ impl<'a> Program<'a> {
     /// A remaining marker would name a frame without a deferred flush, while some CPU may still have the translation.
     pub fn reinstate(&self, frame: usize) -> bool {
         let world: &'a World = self.world;
-        let mut locks: Vec<_> = world
-            .spaces
-            .iter()
-            .map(|space| self.lock_space(space))
-            .collect();
+        let mut locks: Vec<_> = world.spaces.iter().map(|space| self.lock_space(space)).collect();
         if !world.frames[frame].deferred_flush.reinstate(self.engine) {
             return false;
         }
@@ -123,8 +119,7 @@ impl<'a> Program<'a> {
 
     pub fn flush_frame_before_refill(&self, frame: usize, space: &Space) {
         let deferred_flush = &self.world.frames[frame].deferred_flush;
-        self.engine
-            .flush_before_refill(deferred_flush, &space.engine);
+        self.engine.flush_before_refill(deferred_flush, &space.engine);
     }
 
     /// Writes a page of the file: in place if cached, otherwise to a new frame.
@@ -138,9 +133,7 @@ impl<'a> Program<'a> {
             CacheSlot::Filled(frame) => {
                 let owner = self.world.content(frame).owner();
                 let content = Content::new(owner, file_page, value);
-                self.world.frames[frame]
-                    .content
-                    .store(content.0, Ordering::Relaxed);
+                self.world.frames[frame].content.store(content.0, Ordering::Relaxed);
                 written.store(value, Ordering::Release);
             }
             before => {

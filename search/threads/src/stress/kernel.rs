@@ -95,9 +95,8 @@ impl<'a> Program<'a> {
         let left = KERNEL_PAGES_EACH - first % KERNEL_PAGES_EACH;
         let pages = 1 + self.roll(left);
         let scope = [Scope::Leaf, Scope::Tables][usize::from(self.roll(8) == 0)];
-        let mut states: Vec<_> = (first..first + pages)
-            .map(|page| self.lock_kernel(page))
-            .collect();
+        let mut states: Vec<_> =
+            (first..first + pages).map(|page| self.lock_kernel(page)).collect();
         let mut gather = self.gather(Purpose::Call);
         for (page, state) in (first..).zip(&mut states) {
             let entry = self.kernel_entry(page);
@@ -154,10 +153,7 @@ impl<'a> Program<'a> {
     fn reuse_kernel(&mut self) {
         let deferred = lock(&self.world.kernel.deferred, || self.hw.relax()).pop_front();
         if let Some(frame) = deferred
-            && self
-                .engine
-                .flush_before_reuse(&self.world.frames[frame].deferred_flush)
-                .is_some()
+            && self.engine.flush_before_reuse(&self.world.frames[frame].deferred_flush).is_some()
         {
             self.free(frame);
         }

@@ -136,9 +136,7 @@ impl<'a> Program<'a> {
     pub fn own(&self, frame: usize, file_page: usize, value: u64) -> u64 {
         let owner = self.world.content(frame).owner() + 1;
         let content = Content::new(owner, file_page, value);
-        self.world.frames[frame]
-            .content
-            .store(content.0, Ordering::Relaxed);
+        self.world.frames[frame].content.store(content.0, Ordering::Relaxed);
         owner
     }
 

@@ -70,9 +70,7 @@ impl Frames {
         Frames {
             map,
             first,
-            chunks: (0..(end - first).div_ceil(CHUNK))
-                .map(|_| OnceLock::new())
-                .collect(),
+            chunks: (0..(end - first).div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             moment: AtomicU64::new(0),
         }
     }
@@ -96,9 +94,7 @@ impl Frames {
         self.map.node_of(frame)?;
         let number = frame.0 - self.first;
         let chunk = self.chunks[(number / CHUNK) as usize].get_or_init(|| Chunk {
-            words: (0..CHUNK)
-                .map(|_| [const { AtomicU64::new(JUNK) }; TABLE_WORDS])
-                .collect(),
+            words: (0..CHUNK).map(|_| [const { AtomicU64::new(JUNK) }; TABLE_WORDS]).collect(),
             histories: (0..CHUNK).map(|_| History::default()).collect(),
         });
         Some((chunk, (number % CHUNK) as usize))
@@ -176,23 +172,13 @@ mod tests {
         let frame = |index: u64| Frame((1 << 18) + index);
         let page = Page(3 << 27 | 5 << 18 | 7 << 9 | 9);
         let set = |table: u64, level: Level, entry: Entry| {
-            frames
-                .words(frame(table))
-                .iter()
-                .for_each(|word| word.store(0, Ordering::Relaxed));
+            frames.words(frame(table)).iter().for_each(|word| word.store(0, Ordering::Relaxed));
             let word = &frames.words(frame(table))[level.index(page)];
             word.store(encode(entry, level), Ordering::Relaxed);
         };
         set(0, Level::ROOT, Entry::table(frame(1)));
         set(1, Level::HUGE, Entry::table(frame(2)));
-        set(
-            2,
-            Level::LARGE,
-            Entry {
-                table: false,
-                ..Entry::table(frame(512))
-            },
-        );
+        set(2, Level::LARGE, Entry { table: false, ..Entry::table(frame(512)) });
         let mut seen = Vec::new();
         let leaf = frames.walk(frame(0), page, |table| seen.push(table));
         let leaf = leaf.expect("it is mapped");

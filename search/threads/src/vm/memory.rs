@@ -32,11 +32,7 @@ pub struct Memory {
 impl Memory {
     /// Creates the memory of a machine with this many CPUs.
     pub fn new(map: MemoryMap, cpus: usize) -> Self {
-        Memory {
-            frames: Frames::new(map),
-            oracle: Oracle::new(cpus),
-            clock: AtomicU64::new(0),
-        }
+        Memory { frames: Frames::new(map), oracle: Oracle::new(cpus), clock: AtomicU64::new(0) }
     }
 
     /// Reads the clock. Each read advances it by 0.1 ms, and nothing else does.
@@ -76,9 +72,7 @@ impl PageTables for Memory {
             let marked = leaf.raw | marks;
             let (order, word) = (Ordering::AcqRel, leaf.word);
             if marked == leaf.raw
-                || word
-                    .compare_exchange(leaf.raw, marked, order, Ordering::Relaxed)
-                    .is_ok()
+                || word.compare_exchange(leaf.raw, marked, order, Ordering::Relaxed).is_ok()
             {
                 return Some(WalkResult {
                     entry: marked,
@@ -209,20 +203,14 @@ unsafe impl quell_vm::Machine for Machine {
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
         let held = &self.tables().frames.words(frame)[words(offset, from.len())];
         for (bytes, word) in from.chunks_exact(8).zip(held) {
-            let value = bytes
-                .iter()
-                .rev()
-                .fold(0, |value, &byte| value << 8 | u64::from(byte));
+            let value = bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
             word.store(value, Ordering::Relaxed);
         }
     }
 
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
         let extent = |first| Extent { first, frames };
-        let pairs = self
-            .tables()
-            .each(extent(from))
-            .zip(self.tables().each(extent(to)));
+        let pairs = self.tables().each(extent(from)).zip(self.tables().each(extent(to)));
         for (from, to) in pairs.flat_map(|(from, to)| from.iter().zip(to)) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }

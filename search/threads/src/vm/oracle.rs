@@ -89,10 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Oracle {
     /// Creates an oracle for this many CPUs.
     pub fn new(cpus: usize) -> Self {
-        Oracle {
-            under_way: (0..cpus).map(|_| Mutex::default()).collect(),
-            ..Oracle::default()
-        }
+        Oracle { under_way: (0..cpus).map(|_| Mutex::default()).collect(), ..Oracle::default() }
     }
 
     /// Records a violation, if it's the first.
@@ -138,22 +135,13 @@ impl Oracle {
         let broken = if Frame(used.cached.root) != used.root {
             Some((Clause::C5, "through a translation of another space"))
         } else if moment(&frames.history(used.root).allocated) > since {
-            Some((
-                Clause::C5,
-                "through a translation of an earlier space with this root",
-            ))
+            Some((Clause::C5, "through a translation of an earlier space with this root"))
         } else if moment(&history.allocated) > since {
-            Some((
-                Clause::C1,
-                "through a translation walked before the frame got a new owner",
-            ))
+            Some((Clause::C1, "through a translation walked before the frame got a new owner"))
         } else if used.store && moment(&history.freed) > since {
             Some((Clause::C1, "to a frame without an owner"))
         } else if used.store && moment(&history.captured) > since {
-            Some((
-                Clause::C2,
-                "through a translation walked before the content was captured",
-            ))
+            Some((Clause::C2, "through a translation walked before the content was captured"))
         } else {
             self.judge_stale(frames, used)
         };
@@ -255,13 +243,9 @@ impl Oracle {
             Event::ReturnedUnmap { root, range } => {
                 self.take(root, range, [true, true], cpu, now);
             }
-            Event::ReturnedProtect {
-                root,
-                range,
-                readable,
-                writable,
-                executable: _,
-            } => self.take(root, range, [!readable, !writable], cpu, now),
+            Event::ReturnedProtect { root, range, readable, writable, executable: _ } => {
+                self.take(root, range, [!readable, !writable], cpu, now)
+            }
             Event::SpaceRetired { root } => {
                 lock(&self.taken).remove(&root);
             }

@@ -91,17 +91,12 @@ pub struct Report {
 
 impl ProgramRun {
     fn unfit(&self, why: String) -> RunError {
-        RunError::Unfit {
-            workload: self.workload.name(),
-            why,
-        }
+        RunError::Unfit { workload: self.workload.name(), why }
     }
 
     /// Returns the memory that it needs.
     fn map(&self) -> Result<MemoryMap, RunError> {
-        self.workload
-            .check(self.cpus)
-            .map_err(|why| self.unfit(why))?;
+        self.workload.check(self.cpus).map_err(|why| self.unfit(why))?;
         let touched = self.workload.touched(self.cpus);
         let [bytes, nodes, slow] =
             touched.map_err(|why| self.unfit(format!("the memory that it needs: {why}")))?;
@@ -118,10 +113,7 @@ impl ProgramRun {
         let near = (0..memory.nodes).map(|_| (memory.node, false));
         for (bytes, slow) in near.chain(memory.slow.map(|bytes| (bytes, true))) {
             let frames = bytes.div_ceil(4096);
-            let extent = Extent {
-                first: Frame(first),
-                frames,
-            };
+            let extent = Extent { first: Frame(first), frames };
             nodes.push(Node { extent, slow });
             first += frames.next_multiple_of(NODE_ALIGNMENT);
         }
@@ -138,11 +130,8 @@ impl ProgramRun {
     pub fn run(&self) -> Result<Report, RunError> {
         let map = self.map()?;
         // These are the features of an x86-64 processor with few tags.
-        let features = Features {
-            tagging: Tagging::PerCpu { count: 6 },
-            broadcast: false,
-            full_above: 33,
-        };
+        let features =
+            Features { tagging: Tagging::PerCpu { count: 6 }, broadcast: false, full_above: 33 };
         let hw = Machine::with_tables(self.cpus, Memory::new(map, self.cpus), features)
             .with_mutant(self.without);
         let cpus: Vec<_> = (0..self.cpus).map(|_| PerCpuData::new()).collect();
@@ -203,18 +192,10 @@ impl ProgramRun {
         let workload = self.workload.path();
         if violation.is_none() {
             if let Some((why, at)) = stage.stuck.get() {
-                return Err(RunError::Stuck {
-                    workload,
-                    why,
-                    at: at.clone(),
-                });
+                return Err(RunError::Stuck { workload, why, at: at.clone() });
             }
             if let Some((cpu, failure)) = *stage.failed() {
-                return Err(RunError::Failed {
-                    workload,
-                    cpu,
-                    failure,
-                });
+                return Err(RunError::Failed { workload, cpu, failure });
             }
         }
         let words = std::array::from_fn(|index| stage.words[index].load(Ordering::SeqCst));
@@ -310,11 +291,7 @@ impl<'s> Program<'s> {
     /// Counts work that others may notice.
     fn does(&self, much: u64) {
         self.stage.hw.progress();
-        if self
-            .stage
-            .watch
-            .does(self.cpu, much, &mut self.since.borrow_mut())
-        {
+        if self.stage.watch.does(self.cpu, much, &mut self.since.borrow_mut()) {
             self.give_up(
                 "a CPU has made billions of accesses without a `progress` statement of CPU 0: does the loop end?",
             );

@@ -113,11 +113,7 @@ impl Watch {
                 .iter()
                 .map(|steps| [&steps.done, &steps.idled].map(|word| word.load(Ordering::Relaxed)))
         };
-        let same = seen
-            .0
-            .iter()
-            .zip(now())
-            .all(|(then, now)| then[0] == now[0]);
+        let same = seen.0.iter().zip(now()).all(|(then, now)| then[0] == now[0]);
         if seen.0.is_empty() || !same {
             seen.0 = now().collect();
             return false;
@@ -185,10 +181,7 @@ mod tests {
             watch.idles(0, 1, &mut seen[0])
                 || (round % WAIT == 0 && watch.idles(1, WAIT, &mut seen[1]))
         });
-        assert!(
-            rounds.is_some_and(|rounds| rounds >= PATIENCE),
-            "{rounds:?}"
-        );
+        assert!(rounds.is_some_and(|rounds| rounds >= PATIENCE), "{rounds:?}");
     }
 
     #[test]

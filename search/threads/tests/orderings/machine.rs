@@ -432,11 +432,7 @@ impl World {
 
     /// Gives the frame of page 0 to a new owner. Does nothing if its flush isn't deferred.
     pub fn flush_before_reuse(&self) {
-        if self
-            .engine
-            .flush_before_reuse(&self.deferred_flush)
-            .is_some()
-        {
+        if self.engine.flush_before_reuse(&self.deferred_flush).is_some() {
             self.hw.own(0);
         }
     }

@@ -63,10 +63,7 @@ fn run(
     place: Option<&Place>,
 ) -> (Result<usize, String>, Vec<ExercisedOrdering>) {
     let weak = place.map(|place| -> &'static WeakenedOrdering {
-        Box::leak(Box::new(WeakenedOrdering {
-            place: place.seen.clone(),
-            to: place.to,
-        }))
+        Box::leak(Box::new(WeakenedOrdering { place: place.seen.clone(), to: place.to }))
     });
     let search = move || {
         word::weaken(weak);
@@ -150,9 +147,7 @@ fn places() -> Vec<Place> {
 }
 
 fn is_lost(race: &'static Race, place: &Place) -> bool {
-    run(race, Some(place))
-        .0
-        .is_err_and(|why| breaks_the_contract(&why))
+    run(race, Some(place)).0.is_err_and(|why| breaks_the_contract(&why))
 }
 
 /// With `QUELL_RACES=offline`, for example, this tests only the races whose names contain that text, and the orderings

@@ -5,10 +5,7 @@
 
 #[path = "../../../../testbed/vm/src/length.rs"]
 mod length;
-#[allow(
-    dead_code,
-    reason = "the manager looks into locks without taking them, too"
-)]
+#[allow(dead_code, reason = "the manager looks into locks without taking them, too")]
 #[path = "../../../../testbed/vm/src/lock.rs"]
 mod lock;
 #[allow(dead_code, reason = "the manager clears names, too")]
@@ -93,11 +90,7 @@ pub fn lock_table() {
         once(shared, machine);
         once(shared, machine);
     }
-    meet(
-        (TableLock::new(), Places::new(2), Memory::new()),
-        once,
-        twice,
-    );
+    meet((TableLock::new(), Places::new(2), Memory::new()), once, twice);
 }
 
 /// Races a reader with a writer, twice.
@@ -163,12 +156,8 @@ pub fn truncate() {
         file.used.store(used.into(), Relaxed);
     }
     let word = || LoomWord::new(0);
-    let file: &'static SharedState = leak(SharedState {
-        length: Length::new(0),
-        made: word(),
-        passed_by: word(),
-        used: word(),
-    });
+    let file: &'static SharedState =
+        leak(SharedState { length: Length::new(0), made: word(), passed_by: word(), used: word() });
     file.length.extend(1);
     let machine = leak(Machine::new(2, false, false));
     let other = thread::spawn(move || fault(file, machine));

@@ -8,11 +8,7 @@ use quell_zero::{ClearPolicy, Clearer, OwnedMemory, Pool, PooledMemory};
 
 pub fn run_there(world: &World) {
     if world.me() == 1 {
-        world
-            .engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(None, &world.space);
+        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
         world.hw.access(0);
     }
 }
@@ -20,22 +16,14 @@ pub fn run_there(world: &World) {
 /// Prepares CPU 1 and later ones to run the space.
 pub fn run_on_all_others(world: &World) {
     if world.me() != 0 {
-        world
-            .engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(None, &world.space);
+        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
         world.hw.access(0);
     }
 }
 
 pub fn run_both_pages_there(world: &World) {
     if world.me() == 1 {
-        world
-            .engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(None, &world.space);
+        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
         world.hw.access(0);
         world.hw.access(1);
     }
@@ -51,11 +39,7 @@ pub fn idle_there(world: &World) {
 pub fn run_other_there(world: &World) {
     run_there(world);
     if world.me() == 1 {
-        world
-            .engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(Some(&world.space), &world.other);
+        world.engine.this_cpu().mask_interrupts().switch(Some(&world.space), &world.other);
     }
 }
 
@@ -79,11 +63,7 @@ pub fn overflow_there(world: &World) {
     if world.me() == 0 {
         let frames = quell::FrameArray::<usize>::new();
         let mut batch = (world.engine).batch_of_spaces::<_, _, 1>(Purpose::Reclaim, frames);
-        batch.changed(
-            &world.other,
-            quell::PageRange::base(quell::Page(1), 1),
-            Scope::Leaf,
-        );
+        batch.changed(&world.other, quell::PageRange::base(quell::Page(1), 1), Scope::Leaf);
         batch.changed(&world.space, world.clear(0), Scope::Leaf);
         core::mem::forget(batch);
     }
@@ -194,37 +174,23 @@ pub fn rely(world: &World) {
 
 /// Fills the entry again, or the slot of the page cache.
 pub fn refill(world: &World) {
-    world
-        .engine
-        .flush_before_refill(&world.deferred_flush, &world.space);
+    world.engine.flush_before_refill(&world.deferred_flush, &world.space);
     world.hw.own(0);
 }
 
 pub fn load(world: &World) {
-    world
-        .engine
-        .this_cpu()
-        .mask_interrupts()
-        .switch(Some(&world.other), &world.space);
+    world.engine.this_cpu().mask_interrupts().switch(Some(&world.other), &world.space);
     world.hw.access(0);
 }
 
 pub fn resume(world: &World) {
-    world
-        .engine
-        .this_cpu()
-        .mask_interrupts()
-        .switch(Some(&world.space), &world.space);
+    world.engine.this_cpu().mask_interrupts().switch(Some(&world.space), &world.space);
     world.hw.access(0);
 }
 
 pub fn leave(world: &World) {
     world.hw.access(0);
-    world
-        .engine
-        .this_cpu()
-        .mask_interrupts()
-        .switch(Some(&world.space), &world.other);
+    world.engine.this_cpu().mask_interrupts().switch(Some(&world.space), &world.other);
 }
 
 pub fn use_page(world: &World) {
@@ -285,10 +251,7 @@ pub fn nothing_lost(world: &World) {
 /// Checks that no two CPUs run two spaces under one tag.
 pub fn tags_differ(world: &World) {
     let ((tag, root), (other_tag, other_root)) = (world.hw.runs(0), world.hw.runs(1));
-    assert!(
-        tag != other_tag || root == other_root,
-        "C5: one tag for two"
-    );
+    assert!(tag != other_tag || root == other_root, "C5: one tag for two");
 }
 
 /// Prepares a machine whose tags are all assigned. CPU 1 runs the other space and has entries of the first one.
@@ -298,16 +261,8 @@ pub fn use_up_tags(world: &World) {
         // Tag 0 is never assigned, and the space and the other one have their tags.
         for root in 3..TAGS as u64 {
             let passing = leak(new_space(&world.engine, 6 + root));
-            world
-                .engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(Some(&world.other), passing);
-            world
-                .engine
-                .this_cpu()
-                .mask_interrupts()
-                .switch(Some(passing), &world.other);
+            world.engine.this_cpu().mask_interrupts().switch(Some(&world.other), passing);
+            world.engine.this_cpu().mask_interrupts().switch(Some(passing), &world.other);
         }
     }
 }
@@ -316,22 +271,14 @@ pub fn use_up_tags(world: &World) {
 pub fn use_up_tags_elsewhere(world: &World) {
     use_up_tags(world);
     if world.me() == 0 {
-        world
-            .engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(None, &world.space);
+        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
         world.hw.access(0);
     }
 }
 
 /// Enters the space under its present tag, and frees one of its tables.
 pub fn free_table_there(world: &World) {
-    world
-        .engine
-        .this_cpu()
-        .mask_interrupts()
-        .switch(None, &world.space);
+    world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
     world.unmap(0, Purpose::Call, Scope::Tables);
     let (_, root) = world.hw.runs(0);
     assert!(
@@ -346,10 +293,7 @@ struct PoolFrame;
 // SAFETY: the program creates two, one for each CPU, and loom reports it if they are used at the same time.
 unsafe impl OwnedMemory for PoolFrame {
     fn extent(&self) -> Extent {
-        Extent {
-            first: Frame(0),
-            frames: 1,
-        }
+        Extent { first: Frame(0), frames: 1 }
     }
 }
 

@@ -42,20 +42,12 @@ pub struct Setup {
 
 /// Creates a race with at most two preemptions, enough to lose all orderings but one.
 pub const fn race(name: &'static str, setup: Setup) -> Race {
-    Race {
-        name,
-        preemptions: 2,
-        body: Body::Engine(setup),
-    }
+    Race { name, preemptions: 2, body: Body::Engine(setup) }
 }
 
 /// Creates a race without the engine.
 pub const fn free(name: &'static str, run: fn()) -> Race {
-    Race {
-        name,
-        preemptions: 2,
-        body: Body::Free(run),
-    }
+    Race { name, preemptions: 2, body: Body::Free(run) }
 }
 
 impl Race {
@@ -143,12 +135,9 @@ impl Setup {
         world.unmap(1, Purpose::Reclaim, Scope::Leaf);
         world.end();
         if held_up == 0 {
-            HANDLES
-                .take()
-                .into_iter()
-                .for_each(|other: thread::JoinHandle<()>| {
-                    other.join().expect("the other program ended");
-                });
+            HANDLES.take().into_iter().for_each(|other: thread::JoinHandle<()>| {
+                other.join().expect("the other program ended");
+            });
         }
     }
 

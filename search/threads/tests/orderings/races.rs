@@ -11,14 +11,8 @@ pub const RACES: &[Race] = &[
         "a flush that waits until it is done",
         meet(&[|w| w.unmap_for_good(Scope::Leaf), use_page]).under(Policy::BASELINE),
     ),
-    race(
-        "a flush that waits for the receipt",
-        meet(&[unmap, use_page]),
-    ),
-    race(
-        "the flush of a table",
-        meet(&[|w| w.unmap_for_good(Scope::Tables), use_page]),
-    ),
+    race("a flush that waits for the receipt", meet(&[unmap, use_page])),
+    race("the flush of a table", meet(&[|w| w.unmap_for_good(Scope::Tables), use_page])),
     race(
         "a handler that no interrupt called",
         meet(&[unmap, |w| {
@@ -30,10 +24,7 @@ pub const RACES: &[Race] = &[
         "a shared flush that waits until it is done",
         meet(&[|w| w.unmap_for_good(Scope::Tables), use_page]).sharing(),
     ),
-    race(
-        "a shared flush that waits for the receipt",
-        meet(&[unmap, use_page]).sharing(),
-    ),
+    race("a shared flush that waits for the receipt", meet(&[unmap, use_page]).sharing()),
     race(
         "a handler finds a shared request that no interrupt announced",
         meet(&[unmap, |w| {
@@ -47,27 +38,13 @@ pub const RACES: &[Race] = &[
         preemptions: 1,
         ..race(
             "two targets answer a shared flush",
-            meet(&[unmap, use_page, use_page])
-                .sharing()
-                .after(run_on_all_others),
+            meet(&[unmap, use_page, use_page]).sharing().after(run_on_all_others),
         )
     },
-    race(
-        "a CPU is quiesced after a shared flush",
-        meet(&[unmap_and_quiesce, use_page]).sharing(),
-    ),
-    race(
-        "a CPU goes offline while it has a shared request",
-        meet(&[unmap, go_offline]).sharing(),
-    ),
-    race(
-        "a CPU goes idle while its space is flushed",
-        meet(&[unmap, go_idle]),
-    ),
-    race(
-        "an idle CPU comes back",
-        meet(&[unmap, resume]).after(idle_there),
-    ),
+    race("a CPU is quiesced after a shared flush", meet(&[unmap_and_quiesce, use_page]).sharing()),
+    race("a CPU goes offline while it has a shared request", meet(&[unmap, go_offline]).sharing()),
+    race("a CPU goes idle while its space is flushed", meet(&[unmap, go_idle])),
+    race("an idle CPU comes back", meet(&[unmap, resume]).after(idle_there)),
     race(
         "an idle CPU comes back to a deferred flush",
         meet(&[defer_and_reuse, resume]).after(idle_there),
@@ -107,15 +84,10 @@ pub const RACES: &[Race] = &[
             enter_user(w);
         }]),
     ),
-    race(
-        "a space is loaded while it is flushed",
-        meet(&[unmap, load]).after(run_other_there),
-    ),
+    race("a space is loaded while it is flushed", meet(&[unmap, load]).after(run_other_there)),
     race(
         "a space is loaded while one page of it after the other is flushed",
-        meet(&[unmap_one_by_one, load])
-            .after(run_other_there)
-            .under(Policy::only(Mechanism::Tags)),
+        meet(&[unmap_one_by_one, load]).after(run_other_there).under(Policy::only(Mechanism::Tags)),
     ),
     race(
         "an idle CPU loads a space while it is flushed",
@@ -125,14 +97,8 @@ pub const RACES: &[Race] = &[
         "a space is loaded while a deferred flush is taken",
         meet(&[defer_and_reuse, load]).after(run_other_there),
     ),
-    race(
-        "a CPU leaves a space while it is flushed",
-        meet(&[unmap, leave]),
-    ),
-    race(
-        "a CPU leaves a space that is retired",
-        meet(&[retire, leave]),
-    ),
+    race("a CPU leaves a space while it is flushed", meet(&[unmap, leave])),
+    race("a CPU leaves a space that is retired", meet(&[retire, leave])),
     race(
         "a space is retired under an idle CPU",
         meet(&[retire, |w| {
@@ -144,10 +110,7 @@ pub const RACES: &[Race] = &[
         "a CPU goes offline while it is asked",
         meet(&[unmap, go_offline]).under(Policy::BASELINE),
     ),
-    race(
-        "a CPU goes offline while its receipt is awaited",
-        meet(&[unmap, go_offline]),
-    ),
+    race("a CPU goes offline while its receipt is awaited", meet(&[unmap, go_offline])),
     race(
         "a CPU goes offline and comes back while it is asked to flush",
         meet(&[World::flush_before_reuse, |w| {
@@ -256,10 +219,7 @@ pub const RACES: &[Race] = &[
         ])
         .after(defer_there),
     ),
-    race(
-        "a refill against a reuse",
-        meet(&[refill, use_and_reuse]).after(defer_there),
-    ),
+    race("a refill against a reuse", meet(&[refill, use_and_reuse]).after(defer_there)),
     race(
         "a refill against a deferred flush that becomes none",
         meet(&[
@@ -337,10 +297,7 @@ pub const RACES: &[Race] = &[
     ),
     Race {
         preemptions: 3,
-        ..race(
-            "a deferred flush against a flush",
-            meet(&[defer_and_reuse, flush_whole]),
-        )
+        ..race("a deferred flush against a flush", meet(&[defer_and_reuse, flush_whole]))
     },
     race(
         "a reuse against a CPU that leaves",
@@ -407,10 +364,7 @@ pub const RACES: &[Race] = &[
         .after(defer_there)
         .holding_up(&[PausePoint::Sent]),
     ),
-    race(
-        "a broadcast against an access",
-        meet(&[unmap, use_page]).broadcasting(),
-    ),
+    race("a broadcast against an access", meet(&[unmap, use_page]).broadcasting()),
     race(
         "a broadcast against a first load",
         meet(&[unmap, |w| {
@@ -438,10 +392,7 @@ pub const RACES: &[Race] = &[
         meet(&[
             |w| w.engine.this_cpu().mask_interrupts().switch(None, &w.third),
             |w| {
-                w.engine
-                    .this_cpu()
-                    .mask_interrupts()
-                    .switch(Some(&w.other), &w.space);
+                w.engine.this_cpu().mask_interrupts().switch(Some(&w.other), &w.space);
                 w.hw.access(0);
             },
         ])
@@ -452,18 +403,8 @@ pub const RACES: &[Race] = &[
     race(
         "a tag rollover while a CPU changes its root",
         meet(&[
-            |w| {
-                w.engine
-                    .this_cpu()
-                    .mask_interrupts()
-                    .switch(Some(&w.space), &w.other)
-            },
-            |w| {
-                w.engine
-                    .this_cpu()
-                    .mask_interrupts()
-                    .switch(Some(&w.other), &w.third)
-            },
+            |w| w.engine.this_cpu().mask_interrupts().switch(Some(&w.space), &w.other),
+            |w| w.engine.this_cpu().mask_interrupts().switch(Some(&w.other), &w.third),
             free_table_there,
         ])
         .after(use_up_tags_elsewhere)
@@ -475,8 +416,5 @@ pub const RACES: &[Race] = &[
     free("a reader meets a writer", manager::read_and_write),
     free("two CPUs write under one lock", manager::write_twice),
     free("a walk comes to a new table", manager::walk),
-    free(
-        "a file is cut while a page beyond its end is made",
-        manager::truncate,
-    ),
+    free("a file is cut while a page beyond its end is made", manager::truncate),
 ];

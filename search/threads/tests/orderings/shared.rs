@@ -13,10 +13,7 @@ pub(crate) struct SharedNumber<W> {
 
 impl<W: Word> SharedNumber<W> {
     pub(crate) fn new(value: u64) -> Self {
-        SharedNumber {
-            value: LoomWord::new(value),
-            words: PhantomData,
-        }
+        SharedNumber { value: LoomWord::new(value), words: PhantomData }
     }
 
     #[track_caller]

@@ -52,9 +52,7 @@ pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
         let name = function_at(&text, seen.line);
         let row = LOST.iter().find(|row| row.0 == seen.file && row.1 == name);
         let Some(&(file, function, races)) = row else {
-            let ExercisedOrdering {
-                file, line, order, ..
-            } = seen;
+            let ExercisedOrdering { file, line, order, .. } = seen;
             wrong.push(format!("no race for {file}:{line} `{name}`, {order:?}"));
             continue;
         };
@@ -62,24 +60,14 @@ pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
         if !is_needed(races) {
             continue;
         }
-        places.extend(
-            weaker(seen.order, seen.operation)
-                .into_iter()
-                .map(|to| Place {
-                    seen: seen.clone(),
-                    to,
-                    function,
-                    races,
-                }),
-        );
+        places.extend(weaker(seen.order, seen.operation).into_iter().map(|to| Place {
+            seen: seen.clone(),
+            to,
+            function,
+            races,
+        }));
     }
-    wrong.extend(
-        rows.iter()
-            .map(|(file, name)| format!("no race passes {file} `{name}`")),
-    );
-    assert!(
-        wrong.is_empty(),
-        "the table of races is out of date: {wrong:#?}"
-    );
+    wrong.extend(rows.iter().map(|(file, name)| format!("no race passes {file} `{name}`")));
+    assert!(wrong.is_empty(), "the table of races is out of date: {wrong:#?}");
     places
 }

@@ -15,11 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// The sources whose orderings are weakened.
-const SOURCES: [&str; 3] = [
-    "engine/quell/src/",
-    "engine/quell-zero/src/",
-    "testbed/vm/src/",
-];
+const SOURCES: [&str; 3] = ["engine/quell/src/", "engine/quell-zero/src/", "testbed/vm/src/"];
 
 /// An ordering above `Relaxed` that a race has passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,18 +48,16 @@ std::thread_local! {
 /// Returns the orderings that this thread has passed.
 pub fn seen() -> Vec<ExercisedOrdering> {
     let accesses = SEEN.take();
-    let places = accesses
-        .into_iter()
-        .filter_map(|(call, nth, operation, order)| {
-            let at = SOURCES.iter().find_map(|source| call.file().find(source))?;
-            Some(ExercisedOrdering {
-                file: call.file()[at..].into(),
-                line: call.line(),
-                nth,
-                operation,
-                order,
-            })
-        });
+    let places = accesses.into_iter().filter_map(|(call, nth, operation, order)| {
+        let at = SOURCES.iter().find_map(|source| call.file().find(source))?;
+        Some(ExercisedOrdering {
+            file: call.file()[at..].into(),
+            line: call.line(),
+            nth,
+            operation,
+            order,
+        })
+    });
     places.collect()
 }
 
@@ -165,10 +159,7 @@ unsafe impl Word for LoomWord {
         LoomWord {
             cell,
             loads: AtomicBool::new(false),
-            written: Mutex::new(LastStores {
-                consistently: value,
-                later: Vec::new(),
-            }),
+            written: Mutex::new(LastStores { consistently: value, later: Vec::new() }),
         }
     }
     #[track_caller]

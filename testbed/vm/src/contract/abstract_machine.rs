@@ -114,11 +114,7 @@ impl Area {
     }
 
     fn allows(&self, access: Access) -> bool {
-        let Protection {
-            read,
-            write,
-            execute,
-        } = self.rights;
+        let Protection { read, write, execute } = self.rights;
         match access {
             Access::Read => read || write || execute,
             Access::Write => write,
@@ -182,9 +178,7 @@ fn last_end(history: &History, change: &Change, cpu: usize) -> Moment {
     let calls = history.iter().filter(|call| call.drops_pages);
     let overlapping =
         calls.filter(|call| call.begun < change.ended_for(cpu) && change.begun < call.ended[0]);
-    overlapping.fold(change.ended_for(cpu), |ended, call| {
-        ended.max(call.ended[0])
-    })
+    overlapping.fold(change.ended_for(cpu), |ended, call| ended.max(call.ended[0]))
 }
 
 /// Returns whether a CPU that observes since a moment can no longer find this change.
@@ -193,9 +187,7 @@ fn is_replaced(history: &History, change: &Change, cpu: usize, since: Moment) ->
         let is_its_store = change.is_copy && !later.is_copy && later.begun == change.begun;
         is_its_store || later.begun > last_end(history, change, later.by)
     };
-    let mut later = history
-        .iter()
-        .filter(|later| !later.unsure && ends_before(later));
+    let mut later = history.iter().filter(|later| !later.unsure && ends_before(later));
     later.any(|later| last_end(history, later, cpu) < since)
 }
 
@@ -312,11 +304,7 @@ impl AbstractMachine {
     fn areas(&self, process: ProcessId, page: u64, since: Moment) -> SmallVec<[Option<Area>; 1]> {
         let mut areas = SmallVec::new();
         self.visit(Place::Area(process, page), NOBODY, since, |value| {
-            areas.push(if let Value::Area(area) = value {
-                Some(area)
-            } else {
-                None
-            });
+            areas.push(if let Value::Area(area) = value { Some(area) } else { None });
         });
         areas
     }
@@ -329,12 +317,10 @@ impl AbstractMachine {
             Source::Own(object, page, behind) => (object, page, behind),
         };
         let mut words = SmallVec::new();
-        self.visit(Place::Own(object, page, word), cpu, since, |value| {
-            match (value, behind) {
-                (Value::Number(number), _) => words.push(number),
-                (_, Some(behind)) => words.extend(of_file(behind)),
-                (_, None) => words.push(0),
-            }
+        self.visit(Place::Own(object, page, word), cpu, since, |value| match (value, behind) {
+            (Value::Number(number), _) => words.push(number),
+            (_, Some(behind)) => words.extend(of_file(behind)),
+            (_, None) => words.push(0),
         });
         if let Some(behind) = behind {
             words.extend(self.copies_under_way(Place::Own(object, page, word), behind, word));
@@ -355,9 +341,7 @@ impl AbstractMachine {
                 matches!(by.action, CpuAction::Access(..)) && by.changed.contains(&own)
             };
             let copied = Place::Word(file, byte(page, word));
-            by.iter()
-                .filter(copies)
-                .flat_map(move |by| self.numbers(copied, cpu, by.begun))
+            by.iter().filter(copies).flat_map(move |by| self.numbers(copied, cpu, by.begun))
         })
     }
 
@@ -387,9 +371,9 @@ impl AbstractMachine {
         match area.source {
             Source::Shared(file, page) => smallvec![Place::Word(file, byte(page, word))],
             // The rest of the page no longer follows the file.
-            Source::Own(object, page, Some(_)) => (0..WORDS)
-                .map(|word| Place::Own(object, page, word))
-                .collect(),
+            Source::Own(object, page, Some(_)) => {
+                (0..WORDS).map(|word| Place::Own(object, page, word)).collect()
+            }
             Source::Own(object, page, None) => smallvec![Place::Own(object, page, word)],
         }
     }
@@ -400,11 +384,7 @@ impl AbstractMachine {
             return Values::new();
         };
         let since = operation.begun;
-        let mapped = |page| {
-            self.areas(operation.process, page, since)
-                .into_iter()
-                .flatten()
-        };
+        let mapped = |page| self.areas(operation.process, page, since).into_iter().flatten();
         match (operation.action, place) {
             (CpuAction::Access(_, page, word, _), Place::Own(object, at, other))
                 if other != word =>
@@ -417,12 +397,7 @@ impl AbstractMachine {
             }
             (CpuAction::Access(_, _, _, value), _) => smallvec![Value::Number(value)],
             (
-                CpuAction::Call(Call::Map {
-                    address,
-                    protection,
-                    backing,
-                    ..
-                }),
+                CpuAction::Call(Call::Map { address, protection, backing, .. }),
                 Place::Area(_, page),
             ) => {
                 let from = page - address.unwrap_or(0) / PAGE_BYTES;
@@ -436,35 +411,23 @@ impl AbstractMachine {
                         Source::Own(object, from, Some((file, offset / PAGE_BYTES + from)))
                     }
                 };
-                smallvec![Value::Area(Area {
-                    rights: protection,
-                    source
-                })]
+                smallvec![Value::Area(Area { rights: protection, source })]
             }
             (CpuAction::Call(Call::Protect { protection, .. }), Place::Area(_, page)) => {
-                mapped(page)
-                    .map(|area| {
-                        Value::Area(Area {
-                            rights: protection,
-                            ..area
-                        })
-                    })
-                    .collect()
+                mapped(page).map(|area| Value::Area(Area { rights: protection, ..area })).collect()
             }
             (CpuAction::Call(Call::Remap { address, bytes, to }), Place::Area(_, page)) => {
                 let to = pages(to.unwrap_or(0), bytes);
                 match to.contains(&page) {
-                    true => mapped(page - to.start + address / PAGE_BYTES)
-                        .map(Value::Area)
-                        .collect(),
+                    true => {
+                        mapped(page - to.start + address / PAGE_BYTES).map(Value::Area).collect()
+                    }
                     false => smallvec![Value::Nothing],
                 }
             }
             (CpuAction::Call(Call::Write { offset, .. }), Place::Length(_)) => {
                 let lengths = self.numbers(place, cpu, since).into_iter();
-                lengths
-                    .map(|length| Value::Number(length.max(offset + 8)))
-                    .collect()
+                lengths.map(|length| Value::Number(length.max(offset + 8))).collect()
             }
             (CpuAction::Call(Call::Write { value, .. }), _) => smallvec![Value::Number(value)],
             (
@@ -493,23 +456,14 @@ impl AbstractMachine {
             CpuAction::Call(Call::Discard { .. } | Call::Truncate { .. })
         );
         let values = self.effect(cpu, place);
-        let oldest = self
-            .operations
-            .iter()
-            .flatten()
-            .map(|operation| operation.begun)
-            .min();
+        let oldest = self.operations.iter().flatten().map(|operation| operation.begun).min();
         let initial = self.candidates(place, NOBODY, begun);
         let is_new = !self.places.contains_key(&place);
-        let history = self
-            .places
-            .entry(place)
-            .or_insert_with(|| smallvec![Change::past(0, initial)]);
+        let history =
+            self.places.entry(place).or_insert_with(|| smallvec![Change::past(0, initial)]);
         if history.len() > 1 {
             let since = oldest.unwrap_or(begun);
-            let kept = history
-                .iter()
-                .filter(|change| !is_replaced(history, change, NOBODY, since));
+            let kept = history.iter().filter(|change| !is_replaced(history, change, NOBODY, since));
             *history = kept.cloned().collect();
         }
         history.push(Change {
@@ -529,16 +483,10 @@ impl AbstractMachine {
 
     /// Lets calls under way see the change that another operation makes in a place.
     fn meet(&mut self, cpu: usize, place: Place, is_new: bool) {
-        let by = self.operations[cpu]
-            .as_ref()
-            .map(|by| (by.process, by.action));
+        let by = self.operations[cpu].as_ref().map(|by| (by.process, by.action));
         for other in 0..self.operations.len() {
-            let Some(Operation {
-                begun,
-                process,
-                action: CpuAction::Call(call),
-                ..
-            }) = self.operations[other]
+            let Some(Operation { begun, process, action: CpuAction::Call(call), .. }) =
+                self.operations[other]
             else {
                 continue;
             };
@@ -569,15 +517,9 @@ impl AbstractMachine {
                 }
                 (Call::Protect { .. }, Place::Area(..), _)
                 | (Call::Write { .. }, Place::Length(_), _) => self.extend(other, place),
-                (
-                    Call::Remap {
-                        address,
-                        bytes,
-                        to: Some(to),
-                    },
-                    Place::Area(of, page),
-                    _,
-                ) if process == of && pages(address, bytes).contains(&page) => {
+                (Call::Remap { address, bytes, to: Some(to) }, Place::Area(of, page), _)
+                    if process == of && pages(address, bytes).contains(&page) =>
+                {
                     let to = to / PAGE_BYTES + page - address / PAGE_BYTES;
                     self.extend(other, Place::Area(of, to));
                 }
@@ -644,11 +586,7 @@ impl AbstractMachine {
             return;
         }
         match call {
-            Call::Map {
-                address: Some(address),
-                bytes,
-                ..
-            }
+            Call::Map { address: Some(address), bytes, .. }
             | Call::Unmap { address, bytes }
             | Call::Protect { address, bytes, .. } => {
                 pages(address, bytes).for_each(|page| self.change(cpu, Place::Area(process, page)));
@@ -694,12 +632,8 @@ impl AbstractMachine {
 
     /// Changes the word behind each area that the store under way may find.
     fn store(&mut self, cpu: usize) {
-        let Some(Operation {
-            begun,
-            process,
-            action: CpuAction::Access(_, page, word, _),
-            ..
-        }) = self.operations[cpu]
+        let Some(Operation { begun, process, action: CpuAction::Access(_, page, word, _), .. }) =
+            self.operations[cpu]
         else {
             return;
         };
@@ -720,9 +654,7 @@ impl AbstractMachine {
                 .flatten()
                 .filter(|area| access.is_none_or(|access| area.allows(access)));
             let first = areas.next()?;
-            areas
-                .all(|area| area.source == first.source)
-                .then_some(first)
+            areas.all(|area| area.source == first.source).then_some(first)
         };
         match operation.action {
             CpuAction::Access(access, page, word, _) => source(page, Some(access))
@@ -801,11 +733,8 @@ impl AbstractMachine {
         let areas = self.areas(process, page, begun);
         let verdict = match result {
             Ok(held) => {
-                let mut fitting = areas
-                    .iter()
-                    .flatten()
-                    .filter(|area| area.allows(access))
-                    .peekable();
+                let mut fitting =
+                    areas.iter().flatten().filter(|area| area.allows(access)).peekable();
                 let finds = |area: &Area| {
                     let words = self.words(area, word, cpu, begun);
                     access != Access::Read || words.contains(&held)
@@ -887,10 +816,7 @@ impl AbstractMachine {
             _ => None,
         };
         let areas = areas.iter().flatten();
-        areas
-            .filter(|area| area.allows(Access::Write))
-            .filter_map(copied)
-            .collect()
+        areas.filter(|area| area.allows(Access::Write)).filter_map(copied).collect()
     }
 
     /// Records the end of a CPU's call, and judges its result.
@@ -905,12 +831,8 @@ impl AbstractMachine {
         result: Result<u64, Error>,
         device: impl Fn(FileId, u64) -> Option<u64>,
     ) -> Verdict {
-        let Some(Operation {
-            begun,
-            process,
-            action: CpuAction::Call(call),
-            ..
-        }) = self.operations[cpu]
+        let Some(Operation { begun, process, action: CpuAction::Call(call), .. }) =
+            self.operations[cpu]
         else {
             return Ok(());
         };
@@ -937,19 +859,12 @@ impl AbstractMachine {
         // When memory runs out, part of a range may be gone.
         let partly = |place| match (call, place) {
             (Call::Discard { .. }, _) => true,
-            (
-                Call::Remap {
-                    bytes,
-                    to: Some(to),
-                    ..
-                },
-                Place::Area(_, page),
-            ) => pages(to, bytes).contains(&page),
+            (Call::Remap { bytes, to: Some(to), .. }, Place::Area(_, page)) => {
+                pages(to, bytes).contains(&page)
+            }
             _ => false,
         };
-        self.end(cpu, result.is_ok(), |place| {
-            result == Err(Error::OutOfMemory) && partly(place)
-        });
+        self.end(cpu, result.is_ok(), |place| result == Err(Error::OutOfMemory) && partly(place));
         verdict
     }
 
@@ -957,16 +872,8 @@ impl AbstractMachine {
     fn with_address(&mut self, cpu: usize, process: ProcessId, call: Call, chosen: u64) -> Call {
         let mut call = call;
         let bytes = match &mut call {
-            Call::Map {
-                address: place @ None,
-                bytes,
-                ..
-            }
-            | Call::Remap {
-                to: place @ None,
-                bytes,
-                ..
-            } => {
+            Call::Map { address: place @ None, bytes, .. }
+            | Call::Remap { to: place @ None, bytes, .. } => {
                 *place = Some(chosen);
                 *bytes
             }
@@ -1039,20 +946,14 @@ impl AbstractMachine {
         let copied = |values| Change::past(self.now, values);
         let mut copies: BTreeMap<u32, u32> = BTreeMap::new();
         let mut made = Vec::new();
-        for (place, _) in self
-            .places
-            .range(Place::Area(parent, 0)..=Place::Area(parent, u64::MAX))
+        for (place, _) in self.places.range(Place::Area(parent, 0)..=Place::Area(parent, u64::MAX))
         {
             let Place::Area(_, page) = *place else {
                 continue;
             };
             let mut values = self.candidates(*place, cpu, since);
             for value in &mut values {
-                if let Value::Area(Area {
-                    source: Source::Own(object, at, behind),
-                    ..
-                }) = value
-                {
+                if let Value::Area(Area { source: Source::Own(object, at, behind), .. }) = value {
                     let next = self.objects + 1 + copies.len() as u32;
                     let copy = *copies.entry(*object).or_insert(next);
                     for word in 0..WORDS {
@@ -1072,10 +973,7 @@ impl AbstractMachine {
             made.push((Place::Area(child, page), copied(values)));
         }
         self.objects += copies.len() as u32;
-        self.places.extend(
-            made.into_iter()
-                .map(|(place, change)| (place, smallvec![change])),
-        );
+        self.places.extend(made.into_iter().map(|(place, change)| (place, smallvec![change])));
     }
 
     /// Judges an access that a CPU's program could make now.
@@ -1087,13 +985,7 @@ impl AbstractMachine {
             return Ok(());
         }
         let since = self.now + 1;
-        let PossibleAccess {
-            page,
-            frame,
-            rights,
-            held,
-            stale,
-        } = *reach;
+        let PossibleAccess { page, frame, rights, held, stale } = *reach;
         let broken = |clause, account: String| {
             let violation = Violation::new(clause, account).in_frame(frame);
             Err(violation.through(Page(page).address()))
@@ -1102,10 +994,7 @@ impl AbstractMachine {
         let fits = |area: &&Area| area.grants(rights) && self.presence(area, since)[0];
         let mut fitting = areas.iter().flatten().filter(fits).peekable();
         if fitting.peek().is_none() {
-            return broken(
-                Clause::C3,
-                "a program could do what its area does not allow".into(),
-            );
+            return broken(Clause::C3, "a program could do what its area does not allow".into());
         }
         let finds = |area: &Area| {
             (0..WORDS).all(|word| self.words(area, word, cpu, since).contains(&held[word]))
@@ -1114,17 +1003,11 @@ impl AbstractMachine {
             return Ok(());
         }
         let clause = if stale { Clause::C4 } else { Clause::C2 };
-        broken(
-            clause,
-            format!("a program could load {held:x?}, which nobody left there"),
-        )
+        broken(clause, format!("a program could load {held:x?}, which nobody left there"))
     }
 
     fn is_stored_to(&self, process: ProcessId, page: u64) -> bool {
-        let mut areas = self
-            .areas(process, page, self.now + 1)
-            .into_iter()
-            .flatten();
+        let mut areas = self.areas(process, page, self.now + 1).into_iter().flatten();
         areas.any(|area| match area.source {
             Source::Own(object, page, _) => self.places.contains_key(&Place::Own(object, page, 0)),
             Source::Shared(..) => true,

@@ -95,12 +95,7 @@ impl fmt::Display for Violation {
             separator = ", ";
         }
         if let Some(other) = self.other {
-            write!(
-                f,
-                "{separator}other cpu {}{}",
-                other.0,
-                TimeText(self.other_at)
-            )?;
+            write!(f, "{separator}other cpu {}{}", other.0, TimeText(self.other_at))?;
             separator = ", ";
         }
         if let Some(frame) = self.frame {

@@ -23,9 +23,7 @@ pub struct LineAllocator;
 
 /// Rounds the layout up to whole lines. If the result would be too large, the allocation fails as it should.
 fn lines(layout: Layout) -> Layout {
-    layout
-        .align_to(LINE)
-        .map_or(layout, |aligned| aligned.pad_to_align())
+    layout.align_to(LINE).map_or(layout, |aligned| aligned.pad_to_align())
 }
 
 // SAFETY: each call is passed to `System`, whose contract this is, with a layout that depends on the caller's alone. So

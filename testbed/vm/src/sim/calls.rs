@@ -10,11 +10,7 @@ pub fn may_change(call: Call, covers: impl Fn(u64, u64) -> bool) -> bool {
         Call::Unmap { address, bytes }
         | Call::Discard { address, bytes }
         | Call::Protect { address, bytes, .. }
-        | Call::Map {
-            address: Some(address),
-            bytes,
-            ..
-        } => covers(address, bytes),
+        | Call::Map { address: Some(address), bytes, .. } => covers(address, bytes),
         Call::Remap { address, bytes, to } => {
             covers(address, bytes) || to.is_some_and(|to| covers(to, bytes))
         }

@@ -79,13 +79,7 @@ impl<'a> Fiber<'a> {
         // marked as completed and never runs again. If it is leaked instead, no caller can resume it, because `resume`
         // needs the fiber.
         let inner = unsafe { Coroutine::with_stack_unchecked(stack, run) };
-        Fiber {
-            inner: Some(inner),
-            yielder: ptr::null(),
-            base,
-            lowest: base,
-            borrows: PhantomData,
-        }
+        Fiber { inner: Some(inner), yielder: ptr::null(), base, lowest: base, borrows: PhantomData }
     }
 
     /// Creates a fiber like [`Fiber::new`], on a stack without traces of earlier fibers.

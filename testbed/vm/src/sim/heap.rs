@@ -98,10 +98,8 @@ impl Heap {
             overflowed: Cell::new(false),
             stays: PhantomData,
         });
-        let inside = heap.on(Some(0), || {
-            heap.part_of(ptr::from_ref(&*Box::new(1u64)) as usize)
-                .is_some()
-        });
+        let inside =
+            heap.on(Some(0), || heap.part_of(ptr::from_ref(&*Box::new(1u64)) as usize).is_some());
         inside.then_some(heap)
     }
 
@@ -245,11 +243,8 @@ impl Heap {
                 first_free.get_or_insert(line - 1);
             }
         }
-        let next = if first_free == Some(first) {
-            first + lines
-        } else {
-            first_free.unwrap_or(first)
-        };
+        let next =
+            if first_free == Some(first) { first + lines } else { first_free.unwrap_or(first) };
         self.free_from[part].set(next);
         for line in first..first + lines {
             taken[line / 64] |= 1 << (line % 64);
@@ -301,8 +296,7 @@ pub fn allocate(layout: Layout) -> Option<*mut u8> {
     let lines = layout.size().div_ceil(LINE);
     let place = (layout.align() <= LINE).then(|| heap.take(part, lines));
     let place = place.flatten();
-    heap.overflowed
-        .set(heap.overflowed.get() || place.is_none());
+    heap.overflowed.set(heap.overflowed.get() || place.is_none());
     place
 }
 

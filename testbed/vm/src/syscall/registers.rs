@@ -80,14 +80,8 @@ impl Operand for Backing {
                     _ => return Err(Error::BadCall),
                 },
             },
-            1 => Backing::Shared {
-                file: file()?,
-                offset,
-            },
-            2 => Backing::Private {
-                file: file()?,
-                offset,
-            },
+            1 => Backing::Shared { file: file()?, offset },
+            2 => Backing::Private { file: file()?, offset },
             _ => return Err(Error::BadCall),
         })
     }
@@ -172,74 +166,37 @@ mod tests {
                 address: None,
                 bytes: 1,
                 protection: Protection::READ_EXECUTE,
-                backing: Backing::Anonymous {
-                    page: PageSize::Huge,
-                },
+                backing: Backing::Anonymous { page: PageSize::Huge },
             },
             Call::Map {
                 address: Some(4096),
                 bytes: 9,
                 protection: Protection::READ_WRITE,
-                backing: Backing::Shared {
-                    file: 3,
-                    offset: 8192,
-                },
+                backing: Backing::Shared { file: 3, offset: 8192 },
             },
             Call::Map {
                 address: Some(0),
                 bytes: 9,
                 protection: Protection::NONE,
-                backing: Backing::Private {
-                    file: 3,
-                    offset: 8192,
-                },
+                backing: Backing::Private { file: 3, offset: 8192 },
             },
-            Call::Unmap {
-                address: 1,
-                bytes: 2,
-            },
-            Call::Protect {
-                address: 1,
-                bytes: 2,
-                protection: Protection::READ,
-            },
-            Call::Discard {
-                address: 1,
-                bytes: 2,
-            },
-            Call::PageOut {
-                address: 1,
-                bytes: 2,
-            },
-            Call::Remap {
-                address: 1,
-                bytes: 2,
-                to: None,
-            },
-            Call::Remap {
-                address: 1,
-                bytes: 2,
-                to: Some(3),
-            },
+            Call::Unmap { address: 1, bytes: 2 },
+            Call::Protect { address: 1, bytes: 2, protection: Protection::READ },
+            Call::Discard { address: 1, bytes: 2 },
+            Call::PageOut { address: 1, bytes: 2 },
+            Call::Remap { address: 1, bytes: 2, to: None },
+            Call::Remap { address: 1, bytes: 2, to: Some(3) },
             Call::Collapse { address: 1 },
             Call::Spawn,
             Call::Fork,
             Call::Enter { process: 1 },
             Call::Exit { process: 1 },
             Call::Create { bytes: 1 },
-            Call::Write {
-                file: 1,
-                offset: 2,
-                value: 3,
-            },
+            Call::Write { file: 1, offset: 2, value: 3 },
             Call::Read { file: 1, offset: 2 },
             Call::Truncate { file: 1, bytes: 2 },
             Call::Sync { file: 1 },
-            Call::Migrate {
-                address: 1,
-                bytes: 2,
-                node: 3,
-            },
+            Call::Migrate { address: 1, bytes: 2, node: 3 },
             Call::Demote { pages: 1 },
             Call::Reclaim { pages: 1 },
             Call::Idle { until: 1 },
@@ -247,14 +204,8 @@ mod tests {
         for (number, call) in calls.into_iter().enumerate() {
             assert_eq!(Call::from_words(call.to_words()), Ok(call), "call {number}");
         }
-        assert_eq!(
-            Call::from_words([99, 0, 0, 0, 0, 0, 0]),
-            Err(Error::BadCall)
-        );
-        assert_eq!(
-            Call::from_words([10, 1 << 40, 0, 0, 0, 0, 0]),
-            Err(Error::BadCall)
-        );
+        assert_eq!(Call::from_words([99, 0, 0, 0, 0, 0, 0]), Err(Error::BadCall));
+        assert_eq!(Call::from_words([10, 1 << 40, 0, 0, 0, 0, 0]), Err(Error::BadCall));
     }
 
     #[test]

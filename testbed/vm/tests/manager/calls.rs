@@ -30,14 +30,7 @@ fn map_file(program: &Program, file: u64, bytes: u64, shared: bool, protection: 
     } else {
         Backing::Private { file, offset: 0 }
     };
-    program
-        .call(Call::Map {
-            address: None,
-            bytes,
-            protection,
-            backing,
-        })
-        .unwrap()
+    program.call(Call::Map { address: None, bytes, protection, backing }).unwrap()
 }
 
 /// Runs a test on every machine and policy, none of which may affect the result.
@@ -51,13 +44,7 @@ fn everywhere(frames: u64, test: impl Fn(Program)) {
             (Tagging::Global { bits: 8 }, true, false),
         ] {
             let base = Options::new(frames);
-            test(Program::start(Options {
-                policy,
-                tagging,
-                broadcast,
-                hardware_dirty,
-                ..base
-            }));
+            test(Program::start(Options { policy, tagging, broadcast, hardware_dirty, ..base }));
             be(0);
         }
     }

@@ -35,26 +35,21 @@ fn options() -> impl Strategy<Value = Options> {
         prop::sample::select(machines),
         prop::sample::select(sizes),
     );
-    choices.prop_map(
-        |(policy, (tagging, broadcast, hardware_dirty), (fast, slow))| {
-            let node = |first, frames, slow| Node {
-                extent: quell::Extent {
-                    first: Frame(first),
-                    frames,
-                },
-                slow,
-            };
-            let nodes = [node(0x1000, fast, false), node(0x2000, slow.max(16), true)];
-            Options {
-                map: MemoryMap::new(&nodes),
-                policy,
-                tagging,
-                broadcast,
-                hardware_dirty,
-                ..Options::new(0)
-            }
-        },
-    )
+    choices.prop_map(|(policy, (tagging, broadcast, hardware_dirty), (fast, slow))| {
+        let node = |first, frames, slow| Node {
+            extent: quell::Extent { first: Frame(first), frames },
+            slow,
+        };
+        let nodes = [node(0x1000, fast, false), node(0x2000, slow.max(16), true)];
+        Options {
+            map: MemoryMap::new(&nodes),
+            policy,
+            tagging,
+            broadcast,
+            hardware_dirty,
+            ..Options::new(0)
+        }
+    })
 }
 
 proptest! {

@@ -26,45 +26,25 @@ fn body(program: Program, cpu: usize, shared: &SharedPages, start: &Barrier, see
     let word = |area: usize, page: u64| {
         [shared.anonymous, shared.file][area] + page * PAGE + 8 * cpu as u64
     };
-    let backing = Backing::Anonymous {
-        page: PageSize::Base,
-    };
-    let own = Call::Map {
-        address: None,
-        bytes: 4 * PAGE,
-        protection: Protection::READ_WRITE,
-        backing,
-    };
+    let backing = Backing::Anonymous { page: PageSize::Base };
+    let own =
+        Call::Map { address: None, bytes: 4 * PAGE, protection: Protection::READ_WRITE, backing };
     let own = program.call(own).unwrap();
     // No CPU moves a page before all pages are mapped.
     start.wait();
-    let protect = |protection| Call::Protect {
-        address: own,
-        bytes: 2 * PAGE,
-        protection,
-    };
+    let protect = |protection| Call::Protect { address: own, bytes: 2 * PAGE, protection };
     for turn in 0..800 {
         let (area, page) = (choices.random_range(0..2), choices.random_range(0..PAGES));
         let base = [shared.anonymous, shared.file][area];
-        let range = (
-            base + page * PAGE,
-            (1 + choices.random_range(0..PAGES - page)) * PAGE,
-        );
+        let range = (base + page * PAGE, (1 + choices.random_range(0..PAGES - page)) * PAGE);
         match choices.random_range(0..16) {
             0 | 1 => {
-                let call = Call::PageOut {
-                    address: range.0,
-                    bytes: range.1,
-                };
+                let call = Call::PageOut { address: range.0, bytes: range.1 };
                 assert!(program.call(call).is_ok());
             }
             2 => {
                 let node = choices.random_range(0..2) as u32;
-                let call = Call::Migrate {
-                    address: range.0,
-                    bytes: range.1,
-                    node,
-                };
+                let call = Call::Migrate { address: range.0, bytes: range.1, node };
                 assert!(program.call(call).is_ok());
             }
             3 => assert!(program.call(Call::Sync { file: shared.id }).is_ok()),
@@ -86,45 +66,24 @@ fn body(program: Program, cpu: usize, shared: &SharedPages, start: &Barrier, see
                 assert_eq!(program.read(own), turn);
                 program.call(protect(Protection::READ_WRITE)).unwrap();
                 program.write(own + PAGE, turn);
-                program
-                    .call(Call::Discard {
-                        address: own,
-                        bytes: 4 * PAGE,
-                    })
-                    .unwrap();
+                program.call(Call::Discard { address: own, bytes: 4 * PAGE }).unwrap();
                 assert_eq!((program.read(own), program.read(own + PAGE)), (0, 0));
             }
             7 => {
                 let place = own + (1 << 32) * (1 + turn % 2);
                 let bytes = PAGE;
                 program.write(own + 3 * PAGE, turn);
-                let call = Call::Remap {
-                    address: own + 3 * PAGE,
-                    bytes,
-                    to: Some(place),
-                };
+                let call = Call::Remap { address: own + 3 * PAGE, bytes, to: Some(place) };
                 assert_eq!(program.call(call), Ok(place));
                 assert_eq!(program.read(place), turn);
                 let to = Some(own + 3 * PAGE);
-                assert!(
-                    program
-                        .call(Call::Remap {
-                            address: place,
-                            bytes,
-                            to
-                        })
-                        .is_ok()
-                );
+                assert!(program.call(Call::Remap { address: place, bytes, to }).is_ok());
             }
             8 => assert!(program.call(Call::Demote { pages: 4 }).is_ok()),
             9 | 10 => {
                 let page = choices.random_range(0..PAGES);
                 let at = shared.reader + page * PAGE + 8 * cpu as u64;
-                assert_eq!(
-                    program.read(at),
-                    values[1][page as usize],
-                    "CPU {cpu} turn {turn}"
-                );
+                assert_eq!(program.read(at), values[1][page as usize], "CPU {cpu} turn {turn}");
             }
             _ => {
                 let address = word(area, page);
@@ -147,13 +106,7 @@ fn body(program: Program, cpu: usize, shared: &SharedPages, start: &Barrier, see
 }
 
 fn run(policy: Policy, tagging: Tagging, broadcast: bool, hardware_dirty: bool, seed: u64) {
-    let node = |first, frames, slow| Node {
-        extent: Extent {
-            first: Frame(first),
-            frames,
-        },
-        slow,
-    };
+    let node = |first, frames, slow| Node { extent: Extent { first: Frame(first), frames }, slow };
     let map = MemoryMap::new(&[node(0x1000, 112, false), node(0x2000, 24, true)]);
     let (machine, vm) = machine(Options {
         cpus: CPUS,
@@ -180,28 +133,14 @@ fn run(policy: Policy, tagging: Tagging, broadcast: bool, hardware_dirty: bool, 
                 start.wait();
                 vm.enter(1).unwrap();
                 if cpu == 0 {
-                    let id = program
-                        .call(Call::Create {
-                            bytes: PAGES * PAGE,
-                        })
-                        .unwrap() as u32;
+                    let id = program.call(Call::Create { bytes: PAGES * PAGE }).unwrap() as u32;
                     let map = |backing, protection| {
                         let bytes = PAGES * PAGE;
-                        let call = Call::Map {
-                            address: None,
-                            bytes,
-                            protection,
-                            backing,
-                        };
+                        let call = Call::Map { address: None, bytes, protection, backing };
                         program.call(call).unwrap()
                     };
-                    let file = Backing::Shared {
-                        file: id,
-                        offset: 0,
-                    };
-                    let zeros = Backing::Anonymous {
-                        page: PageSize::Base,
-                    };
+                    let file = Backing::Shared { file: id, offset: 0 };
+                    let zeros = Backing::Anonymous { page: PageSize::Base };
                     let ready = SharedPages {
                         anonymous: map(zeros, Protection::READ_WRITE),
                         file: map(file, Protection::READ_WRITE),
@@ -221,20 +160,12 @@ fn run(policy: Policy, tagging: Tagging, broadcast: bool, hardware_dirty: bool, 
     vm.check().unwrap();
     vm.call(Call::Exit { process: 1 }).unwrap();
     let totals = vm.check().unwrap();
-    assert_eq!(
-        (totals.tables, totals.anonymous, totals.swapped),
-        (0, 0, 0),
-        "leaked: {totals:?}"
-    );
+    assert_eq!((totals.tables, totals.anonymous, totals.swapped), (0, 0, 0), "leaked: {totals:?}");
 }
 
 #[test]
 fn no_write_is_lost_among_threads() {
-    let policies = [
-        Policy::BASELINE,
-        Policy::ALL,
-        Policy::only(Mechanism::LazyUnmap),
-    ];
+    let policies = [Policy::BASELINE, Policy::ALL, Policy::only(Mechanism::LazyUnmap)];
     for (seed, policy) in policies.into_iter().enumerate() {
         let seed = seed as u64 + 1;
         run(policy, Tagging::PerCpu { count: 6 }, false, true, seed);

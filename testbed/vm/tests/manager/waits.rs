@@ -20,13 +20,8 @@ fn a_waiter_leaves_the_lock_of_the_table_to_the_migrating_cpu() {
         assert_eq!(program.call(Call::PageOut { address, bytes }), Ok(0));
     };
     for wait in [by_access, by_call] {
-        let node = |first, frames| Node {
-            extent: Extent {
-                first: Frame(first),
-                frames,
-            },
-            slow: false,
-        };
+        let node =
+            |first, frames| Node { extent: Extent { first: Frame(first), frames }, slow: false };
         let program = Program::start(Options {
             cpus: 3,
             map: MemoryMap::new(&[node(0x1000, 128), node(0x2000, 128)]),
@@ -37,9 +32,7 @@ fn a_waiter_leaves_the_lock_of_the_table_to_the_migrating_cpu() {
             address: None,
             bytes: PAGE,
             protection: Protection::READ_WRITE,
-            backing: Backing::Anonymous {
-                page: PageSize::Base,
-            },
+            backing: Backing::Anonymous { page: PageSize::Base },
         };
         let address = program.call(map).unwrap();
         program.write(address, 7);
@@ -66,18 +59,11 @@ fn a_waiter_leaves_the_lock_of_the_table_to_the_migrating_cpu() {
             be(1);
         });
         let node = 1;
-        let migrate = Call::Migrate {
-            address,
-            bytes,
-            node,
-        };
+        let migrate = Call::Migrate { address, bytes, node };
         program.call(migrate).unwrap();
         // Five tables for each walk, and a walk for each check under the lock.
         let read = *looks.get().expect("CPU 0 has waited");
-        assert!(
-            read < TURNS / 4,
-            "{read} tables were read in {TURNS} turns of waiting"
-        );
+        assert!(read < TURNS / 4, "{read} tables were read in {TURNS} turns of waiting");
         program.finish(&[1]);
     }
 }

@@ -21,9 +21,7 @@ mod word {
 }
 
 const PAGE: u64 = 4096;
-const ANONYMOUS: Backing = Backing::Anonymous {
-    page: PageSize::Base,
-};
+const ANONYMOUS: Backing = Backing::Anonymous { page: PageSize::Base };
 
 /// One CPU's part in the suite.
 ///
@@ -38,11 +36,7 @@ pub struct Suite<'u, U> {
 impl<'u, U: User> Suite<'u, U> {
     /// Creates this CPU's part, in the process `home`.
     pub fn new(user: &'u U, home: u32) -> Self {
-        Suite {
-            user,
-            home,
-            crossed: Cell::new(0),
-        }
+        Suite { user, home, crossed: Cell::new(0) }
     }
 
     /// Runs every check.
@@ -96,8 +90,7 @@ impl<'u, U: User> Suite<'u, U> {
         const REFUSED: u64 = u64::MAX;
         self.barrier();
         if self.leads() {
-            self.user
-                .set_shared(word::RESULT, action(self.user).unwrap_or(REFUSED));
+            self.user.set_shared(word::RESULT, action(self.user).unwrap_or(REFUSED));
         }
         self.barrier();
         match self.user.shared(word::RESULT) {
@@ -113,23 +106,12 @@ impl<'u, U: User> Suite<'u, U> {
         backing: Backing,
     ) -> Result<u64, &'static str> {
         self.lead(|user| {
-            user.call(Call::Map {
-                address: None,
-                bytes: pages * PAGE,
-                protection,
-                backing,
-            })
+            user.call(Call::Map { address: None, bytes: pages * PAGE, protection, backing })
         })
     }
 
     fn unmap_all(&self, address: u64, pages: u64) -> Verdict {
-        self.lead(|user| {
-            user.call(Call::Unmap {
-                address,
-                bytes: pages * PAGE,
-            })
-        })
-        .map(|_| ())
+        self.lead(|user| user.call(Call::Unmap { address, bytes: pages * PAGE })).map(|_| ())
     }
 
     /// Makes every CPU load every page and compare.
@@ -151,18 +133,8 @@ impl<'u, U: User> Suite<'u, U> {
         const PAGES: u64 = 8;
         let address = self.map(PAGES, Protection::READ_WRITE, ANONYMOUS)?;
         self.fill(address, PAGES, 0xd15c)?;
-        let before = self.all_read(
-            address,
-            PAGES,
-            0xd15c,
-            "a store was lost before the discard",
-        );
-        self.lead(|user| {
-            user.call(Call::Discard {
-                address,
-                bytes: PAGES * PAGE,
-            })
-        })?;
+        let before = self.all_read(address, PAGES, 0xd15c, "a store was lost before the discard");
+        self.lead(|user| user.call(Call::Discard { address, bytes: PAGES * PAGE }))?;
         let after = self.all_read(address, PAGES, 0, "a discarded page was not zero");
         self.unmap_all(address, PAGES)?;
         before.and(after)
@@ -172,13 +144,7 @@ impl<'u, U: User> Suite<'u, U> {
         let address = self.map(1, Protection::READ_WRITE, ANONYMOUS)?;
         let mine = address + 64 * self.user.cpu() as u64 % PAGE;
         let change = |protection| {
-            self.lead(|user| {
-                user.call(Call::Protect {
-                    address,
-                    bytes: PAGE,
-                    protection,
-                })
-            })
+            self.lead(|user| user.call(Call::Protect { address, bytes: PAGE, protection }))
         };
         let first = self.user.try_write(mine, 1);
         change(Protection::READ)?;
@@ -186,14 +152,8 @@ impl<'u, U: User> Suite<'u, U> {
         change(Protection::READ_WRITE)?;
         let last = self.user.try_write(mine, 3);
         self.unmap_all(address, 1)?;
-        expect(
-            first.is_ok() && last.is_ok(),
-            "a store to a writable page was refused",
-        )?;
-        expect(
-            refused == Err(Fault::Forbidden),
-            "a store to a protected page went through",
-        )
+        expect(first.is_ok() && last.is_ok(), "a store to a writable page was refused")?;
+        expect(refused == Err(Fault::Forbidden), "a store to a protected page went through")
     }
 
     fn unmap(&self) -> Verdict {
@@ -217,19 +177,11 @@ impl<'u, U: User> Suite<'u, U> {
         self.fill(address, PAGES, 0x3e3)?;
         let before = self.all_read(address, PAGES, 0x3e3, "a store was lost before the move");
         let bytes = PAGES * PAGE;
-        let moved = self.lead(|user| {
-            user.call(Call::Remap {
-                address,
-                bytes,
-                to: None,
-            })
-        })?;
+        let moved = self.lead(|user| user.call(Call::Remap { address, bytes, to: None }))?;
         let after = self.all_read(moved, PAGES, 0x3e3, "a moved page lost its content");
         let gone = self.user.try_read(address) == Err(Fault::NotMapped);
         self.unmap_all(moved, PAGES)?;
-        before
-            .and(after)
-            .and(expect(gone, "the old place of a moved page could be read"))
+        before.and(after).and(expect(gone, "the old place of a moved page could be read"))
     }
 
     /// Makes every CPU count in its own word of one page, which the first CPU unmaps in the meantime.
@@ -265,22 +217,13 @@ impl<'u, U: User> Suite<'u, U> {
     }
 
     fn page_out(&self) -> Verdict {
-        self.counting(|user, address| {
-            user.call(Call::PageOut {
-                address,
-                bytes: PAGE,
-            })
-        })
+        self.counting(|user, address| user.call(Call::PageOut { address, bytes: PAGE }))
     }
 
     fn migrate(&self) -> Verdict {
         self.counting(|user, address| {
             let node = user.shared(word::ROUND) as u32 % 2;
-            user.call(Call::Migrate {
-                address,
-                bytes: PAGE,
-                node,
-            })
+            user.call(Call::Migrate { address, bytes: PAGE, node })
         })
     }
 
@@ -292,20 +235,14 @@ impl<'u, U: User> Suite<'u, U> {
         self.fill(address, 1, 2)?;
         let parent = self.all_read(address, 1, 2, "the parent's store is not seen by all of it");
         let seen = self.lead(|user| {
-            user.call(Call::Enter {
-                process: child as u32,
-            })?;
+            user.call(Call::Enter { process: child as u32 })?;
             let seen = user.read(address);
             user.call(Call::Enter { process: self.home })?;
-            user.call(Call::Exit {
-                process: child as u32,
-            })?;
+            user.call(Call::Exit { process: child as u32 })?;
             Ok(seen)
         })?;
         self.unmap_all(address, 2)?;
-        before
-            .and(parent)
-            .and(expect(seen == 1, "the child saw the parent's store"))
+        before.and(parent).and(expect(seen == 1, "the child saw the parent's store"))
     }
 
     /// Makes each CPU except the first enter its own process and return.
@@ -347,14 +284,8 @@ impl<'u, U: User> Suite<'u, U> {
     /// Creates a file whose first word is `value`.
     fn file(&self, pages: u64, value: u64) -> Result<u32, &'static str> {
         self.lead(|user| {
-            let file = user.call(Call::Create {
-                bytes: pages * PAGE,
-            })? as u32;
-            user.call(Call::Write {
-                file,
-                offset: 0,
-                value,
-            })?;
+            let file = user.call(Call::Create { bytes: pages * PAGE })? as u32;
+            user.call(Call::Write { file, offset: 0, value })?;
             user.call(Call::Sync { file })?;
             Ok(u64::from(file))
         })
@@ -368,19 +299,8 @@ impl<'u, U: User> Suite<'u, U> {
         for value in 2..12 {
             let old = self.all_read(address, 1, value - 1, "an old write is missing");
             // The page is clean and read-only, as are the entries that lazy unmap leaves on other CPUs.
-            self.lead(|user| {
-                user.call(Call::PageOut {
-                    address,
-                    bytes: PAGE,
-                })
-            })?;
-            self.lead(|user| {
-                user.call(Call::Write {
-                    file,
-                    offset: 0,
-                    value,
-                })
-            })?;
+            self.lead(|user| user.call(Call::PageOut { address, bytes: PAGE }))?;
+            self.lead(|user| user.call(Call::Write { file, offset: 0, value }))?;
             let new = self.all_read(address, 1, value, "a write to a file was not seen");
             self.lead(|user| user.call(Call::Sync { file }))?;
             verdict = verdict.and(old).and(new);
@@ -391,30 +311,15 @@ impl<'u, U: User> Suite<'u, U> {
 
     fn file_replace(&self) -> Verdict {
         let (one, two) = (self.file(1, 1)?, self.file(1, 2)?);
-        let address = self.map(
-            1,
-            Protection::READ,
-            Backing::Shared {
-                file: one,
-                offset: 0,
-            },
-        )?;
+        let address = self.map(1, Protection::READ, Backing::Shared { file: one, offset: 0 })?;
         let before = self.all_read(address, 1, 1, "the first file is not there");
-        self.lead(|user| {
-            user.call(Call::PageOut {
-                address,
-                bytes: PAGE,
-            })
-        })?;
+        self.lead(|user| user.call(Call::PageOut { address, bytes: PAGE }))?;
         self.lead(|user| {
             user.call(Call::Map {
                 address: Some(address),
                 bytes: PAGE,
                 protection: Protection::READ,
-                backing: Backing::Shared {
-                    file: two,
-                    offset: 0,
-                },
+                backing: Backing::Shared { file: two, offset: 0 },
             })
         })?;
         let after = self.all_read(address, 1, 2, "the replaced file was read");
@@ -433,10 +338,7 @@ impl<'u, U: User> Suite<'u, U> {
         self.unmap_all(address, 4)?;
         before?;
         expect(tail == Ok(0), "the file's tail is not there")?;
-        expect(
-            after == Err(Fault::BeyondEnd),
-            "a page beyond the end could be read",
-        )
+        expect(after == Err(Fault::BeyondEnd), "a page beyond the end could be read")
     }
 
     fn tables(&self) -> Verdict {

@@ -92,12 +92,8 @@ pub fn run<U: User>(
         large: vec![0; LARGE as usize],
         filed: vec![0; FILE as usize],
         seen: vec![0; FILE as usize],
-        chunks: [Chunk {
-            mapped: false,
-            writable: true,
-            half: 0,
-            counts: [0; CHUNK as usize],
-        }; CHUNKS as usize],
+        chunks: [Chunk { mapped: false, writable: true, half: 0, counts: [0; CHUNK as usize] };
+            CHUNKS as usize],
         latest: 0,
     };
     let mut outcome = stress.set_up();
@@ -148,18 +144,8 @@ impl<U: User> Stress<'_, U> {
         let mut outcome = Ok(());
         if self.me == 0 {
             outcome = (|| {
-                self.map(
-                    SHARED_AT,
-                    SHARED,
-                    anonymous(PageSize::Base),
-                    Protection::READ_WRITE,
-                )?;
-                self.map(
-                    LARGE_AT,
-                    LARGE,
-                    anonymous(PageSize::Large),
-                    Protection::READ_WRITE,
-                )?;
+                self.map(SHARED_AT, SHARED, anonymous(PageSize::Base), Protection::READ_WRITE)?;
+                self.map(LARGE_AT, LARGE, anonymous(PageSize::Large), Protection::READ_WRITE)?;
                 let file = self.call("create", Call::Create { bytes: FILE * PAGE })? as u32;
                 let backing = Backing::Shared { file, offset: 0 };
                 self.map(FILE_AT, FILE, backing, Protection::READ_WRITE)?;
@@ -175,10 +161,7 @@ impl<U: User> Stress<'_, U> {
         }
         self.file = self.user.shared(word::FILE) as u32;
         self.tail = self.call("create", Call::Create { bytes: TAIL * PAGE })? as u32;
-        let backing = Backing::Shared {
-            file: self.tail,
-            offset: 0,
-        };
+        let backing = Backing::Shared { file: self.tail, offset: 0 };
         let tail_at = self.tail_at(0);
         self.map(tail_at, TAIL, backing, Protection::READ_WRITE)?;
         for chunk in 0..CHUNKS {
@@ -236,11 +219,7 @@ impl<U: User> Stress<'_, U> {
 
     /// Verifies everything that this CPU has written.
     fn verify_all(&mut self) -> Outcome {
-        for (kind, pages) in [
-            (Kind::Shared, SHARED),
-            (Kind::Large, LARGE),
-            (Kind::File, FILE),
-        ] {
+        for (kind, pages) in [(Kind::Shared, SHARED), (Kind::Large, LARGE), (Kind::File, FILE)] {
             for page in 0..pages {
                 let expected = self.expected(kind, page);
                 self.must_hold(self.word_of(kind, page), expected, Clause::C2)?;

@@ -14,12 +14,7 @@ pub(super) fn code(
     text: &str,
     lookup: &mut dyn FnMut(&str) -> Result<Symbol, String>,
 ) -> Result<Vec<Code>, String> {
-    let mut reader = Reader {
-        rest: text,
-        lookup,
-        code: Vec::new(),
-        depth: 0,
-    };
+    let mut reader = Reader { rest: text, lookup, code: Vec::new(), depth: 0 };
     reader.binary(0, 0)?;
     if !reader.rest.trim_start().is_empty() {
         let rest = reader.rest.trim();
@@ -46,11 +41,7 @@ const OPERATORS: [&[(&str, Option<Binary>)]; 7] = [
     &[("|", Some(Binary::Bits))],
     &[("<<", Some(Binary::Left)), (">>", Some(Binary::Right))],
     &[("+", Some(Binary::Add)), ("-", Some(Binary::Subtract))],
-    &[
-        ("*", Some(Binary::Multiply)),
-        ("/", Some(Binary::Divide)),
-        ("%", Some(Binary::Remainder)),
-    ],
+    &[("*", Some(Binary::Multiply)), ("/", Some(Binary::Divide)), ("%", Some(Binary::Remainder))],
 ];
 
 struct Reader<'t, 'l> {
@@ -107,9 +98,7 @@ impl<'t> Reader<'t, '_> {
         {
             return None;
         }
-        let found = OPERATORS[row]
-            .iter()
-            .find(|(sign, _)| rest.starts_with(sign))?;
+        let found = OPERATORS[row].iter().find(|(sign, _)| rest.starts_with(sign))?;
         self.rest = &rest[found.0.len()..];
         Some(*found)
     }
@@ -138,11 +127,7 @@ impl<'t> Reader<'t, '_> {
                     self.code.push(Code::Truth);
                     let by = u16::try_from(self.code.len() - jump - 1)
                         .map_err(|_| "is too long".to_string())?;
-                    self.code[jump] = if sign == "&&" {
-                        Code::And(by)
-                    } else {
-                        Code::Or(by)
-                    };
+                    self.code[jump] = if sign == "&&" { Code::And(by) } else { Code::Or(by) };
                 }
             }
         }
@@ -204,10 +189,7 @@ impl<'t> Reader<'t, '_> {
             let Some(&(_, function, arguments)) = FUNCTIONS.iter().find(|(name, ..)| *name == word)
             else {
                 let known: Vec<_> = FUNCTIONS.iter().map(|(name, ..)| *name).collect();
-                return Err(format!(
-                    "no function `{word}`; there are {}",
-                    known.join(", ")
-                ));
+                return Err(format!("no function `{word}`; there are {}", known.join(", ")));
             };
             for index in 0..arguments {
                 if index > 0 {

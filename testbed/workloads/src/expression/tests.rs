@@ -95,15 +95,9 @@ fn mistakes_say_what_was_expected() {
         ("c", "no c"),
         ("files", "`files` is 2 words: write which, as in `files[0]`"),
         ("a[0]", "`a` is one word and has no elements"),
-        (
-            "mix(1)",
-            "no function `mix`; there are min, max, align, excess, choose, random",
-        ),
+        ("mix(1)", "no function `mix`; there are min, max, align, excess, choose, random"),
         ("min(1)", "expected `,`, found `)`"),
-        (
-            "12Q",
-            "expected a number of at most 64 bits, with K, M, G, ns, us, ms or s, found `12Q`",
-        ),
+        ("12Q", "expected a number of at most 64 bits, with K, M, G, ns, us, ms or s, found `12Q`"),
     ] {
         assert_eq!(read(text).unwrap_err(), why, "{text}");
     }

@@ -11,10 +11,7 @@ const SHORTENED: usize = 3;
 pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let near = |name: &'n str| {
         let distances = distances(wrong, name);
-        let whole = distances
-            .last()
-            .copied()
-            .filter(|&whole| whole <= 1 + name.len() / 4);
+        let whole = distances.last().copied().filter(|&whole| whole <= 1 + name.len() / 4);
         let shortened = distances.iter().copied().min();
         let shortened =
             shortened.filter(|&part| wrong.len() >= SHORTENED && part <= wrong.len() / 4);
@@ -71,10 +68,7 @@ mod tests {
         ];
         assert_eq!(nearest("haswel", names), Some("haswell-server"));
         assert_eq!(nearest("linx", names), Some("linux-4.13"));
-        assert_eq!(
-            nearest("SwitchIgnoresGen", names),
-            Some("SwitchIgnoresGeneration")
-        );
+        assert_eq!(nearest("SwitchIgnoresGen", names), Some("SwitchIgnoresGeneration"));
         assert_eq!(nearest("li", names), None);
     }
 }

@@ -28,10 +28,7 @@ pub struct Reader<'t> {
 impl<'t> Reader<'t> {
     /// Creates a reader of this text, without mistakes.
     pub fn new(text: &'t str) -> Self {
-        Reader {
-            text,
-            mistakes: Vec::new(),
-        }
+        Reader { text, mistakes: Vec::new() }
     }
 
     /// Returns the text.
@@ -84,11 +81,7 @@ impl<'t> Reader<'t> {
     /// Records a mistake in a line. Line 0 means that it is in none.
     pub fn refuse_line(&mut self, line: usize, key: &str, message: impl Into<String>) {
         if self.mistakes.len() < MOST_MISTAKES {
-            self.mistakes.push(Mistake {
-                line,
-                key: key.into(),
-                message: message.into(),
-            });
+            self.mistakes.push(Mistake { line, key: key.into(), message: message.into() });
         }
     }
 
@@ -110,10 +103,7 @@ impl<'t> Reader<'t> {
             }
             _ => mistakes.sort_by_key(|mistake| (mistake.line == 0, mistake.line)),
         }
-        Err(FileError {
-            path: path.into(),
-            mistakes,
-        })
+        Err(FileError { path: path.into(), mistakes })
     }
 
     /// Returns the value as a table. Refuses keys that aren't `known`.
@@ -125,11 +115,7 @@ impl<'t> Reader<'t> {
     ) -> Option<&'v DeTable<'d>> {
         let Some(table) = item.get_ref().as_table() else {
             let found = found(item.get_ref());
-            self.refuse(
-                item.span().start,
-                key,
-                format!("expected a table, found {found}"),
-            );
+            self.refuse(item.span().start, key, format!("expected a table, found {found}"));
             return None;
         };
         self.check_keys(key, table, known);
@@ -203,10 +189,8 @@ pub fn found(value: &DeValue<'_>) -> String {
 
 /// Returns a table's entries in the order of the file, each with its place.
 pub fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>)> {
-    let mut entries: Vec<_> = table
-        .iter()
-        .map(|(key, item)| (key.span().start, key.get_ref().as_ref(), item))
-        .collect();
+    let mut entries: Vec<_> =
+        table.iter().map(|(key, item)| (key.span().start, key.get_ref().as_ref(), item)).collect();
     entries.sort_by_key(|&(at, ..)| at);
     entries
 }
@@ -224,10 +208,7 @@ mod tests {
         reader.missing("d", "a number");
         assert!(!reader.truth("c", table.get("c")));
         assert_eq!(reader.text("a", table.get("a").unwrap()), None);
-        assert_eq!(
-            reader.text("b", table.get("b").unwrap()).as_deref(),
-            Some("x")
-        );
+        assert_eq!(reader.text("b", table.get("b").unwrap()).as_deref(), Some("x"));
         assert!(!reader.truth("e", table.get("e")));
         let error = reader.finish("file", Some(())).unwrap_err();
         assert_eq!(

@@ -193,11 +193,7 @@ impl Fields<'_, '_, '_, '_> {
                     return self.refuse(self.form.at, key, message);
                 }
             }
-            return Some(Op::Access {
-                address,
-                range: None,
-                value,
-            });
+            return Some(Op::Access { address, range: None, value });
         }
         let order = match self.word("order")? {
             None => Order::Ascending,
@@ -241,18 +237,12 @@ impl Fields<'_, '_, '_, '_> {
         };
         let behind = match file {
             Some(_) if self.has("page") => {
-                return self.refuse(
-                    self.form.at,
-                    "page",
-                    "a file is mapped in pages of 4K".into(),
-                );
+                return self.refuse(self.form.at, "page", "a file is mapped in pages of 4K".into());
             }
             None if self.has("offset") => {
                 return self.refuse(self.form.at, "offset", "needs `shared` or `private`".into());
             }
-            None => BackingExpr::Anonymous {
-                page: self.or("page", 4096)?,
-            },
+            None => BackingExpr::Anonymous { page: self.or("page", 4096)? },
             Some((file, shared)) => {
                 let offset = self.or("offset", 0)?;
                 match shared {
@@ -282,10 +272,6 @@ impl Fields<'_, '_, '_, '_> {
             MainArgument::Variable => Some(self.target(form.word)?),
             MainArgument::Value | MainArgument::True | MainArgument::Block => self.result()?,
         };
-        Some(Op::Call {
-            make,
-            arguments,
-            into,
-        })
+        Some(Op::Call { make, arguments, into })
     }
 }

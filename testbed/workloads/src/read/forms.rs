@@ -83,12 +83,7 @@ impl Statement {
         let needs = self.needs.iter().map(|key| format!("`{key}`"));
         let takes = self.takes.iter().map(|key| format!("[`{key}`]"));
         let keys: Vec<_> = needs.chain(takes).collect();
-        format!(
-            "| `{}` | {of} | {} | {} |",
-            self.word,
-            keys.join(", "),
-            self.meaning
-        )
+        format!("| `{}` | {of} | {} | {} |", self.word, keys.join(", "), self.meaning)
     }
 }
 
@@ -100,14 +95,7 @@ const fn form(
     meaning: &'static str,
     reads: StatementKind,
 ) -> Statement {
-    Statement {
-        word,
-        main,
-        needs,
-        takes,
-        meaning,
-        reads,
-    }
+    Statement { word, main, needs, takes, meaning, reads }
 }
 
 /// All forms of statements.
@@ -233,11 +221,7 @@ pub const STATEMENTS: &[Statement] = {
             StatementKind::Call(|of| {
                 let (address, bytes) = of.range()?;
                 let node = of.node(2)?;
-                Ok(Call::Migrate {
-                    address,
-                    bytes,
-                    node,
-                })
+                Ok(Call::Migrate { address, bytes, node })
             }),
         ),
         form(
@@ -246,11 +230,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Moves that many pages to a slow node. Result: how many moved.",
-            StatementKind::Call(|of| {
-                Ok(Call::Demote {
-                    pages: of.number(0),
-                })
-            }),
+            StatementKind::Call(|of| Ok(Call::Demote { pages: of.number(0) })),
         ),
         form(
             "reclaim",
@@ -258,11 +238,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Reclaims that many pages. Result: how many were reclaimed.",
-            StatementKind::Call(|of| {
-                Ok(Call::Reclaim {
-                    pages: of.number(0),
-                })
-            }),
+            StatementKind::Call(|of| Ok(Call::Reclaim { pages: of.number(0) })),
         ),
         form(
             "spawn",
@@ -308,11 +284,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Makes a file of zeros and sets the variable to its number.",
-            StatementKind::Call(|of| {
-                Ok(Call::Create {
-                    bytes: of.number(0),
-                })
-            }),
+            StatementKind::Call(|of| Ok(Call::Create { bytes: of.number(0) })),
         ),
         form(
             "sync",
@@ -328,12 +300,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Cuts or extends a file.",
-            StatementKind::Call(|of| {
-                Ok(Call::Truncate {
-                    file: of.file()?,
-                    bytes: of.number(1),
-                })
-            }),
+            StatementKind::Call(|of| Ok(Call::Truncate { file: of.file()?, bytes: of.number(1) })),
         ),
         form(
             "file_write",
@@ -342,11 +309,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             "Writes a word of a file (pwrite).",
             StatementKind::Call(|of| {
-                Ok(Call::Write {
-                    file: of.file()?,
-                    offset: of.number(1),
-                    value: of.number(2),
-                })
+                Ok(Call::Write { file: of.file()?, offset: of.number(1), value: of.number(2) })
             }),
         ),
         form(
@@ -355,12 +318,7 @@ pub const STATEMENTS: &[Statement] = {
             &["offset"],
             &["into"],
             "Reads a word of a file (pread). Result: its value.",
-            StatementKind::Call(|of| {
-                Ok(Call::Read {
-                    file: of.file()?,
-                    offset: of.number(1),
-                })
-            }),
+            StatementKind::Call(|of| Ok(Call::Read { file: of.file()?, offset: of.number(1) })),
         ),
         form(
             "sleep",
@@ -395,10 +353,7 @@ pub const STATEMENTS: &[Statement] = {
             StatementKind::Operation(|fields| {
                 // Read the value first: the variable has none before it is set.
                 let value = fields.value("be")?;
-                Some(Op::Let {
-                    to: fields.target("let")?,
-                    value,
-                })
+                Some(Op::Let { to: fields.target("let")?, value })
             }),
         ),
         form(
@@ -539,10 +494,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             "Reports on CPU 0 how far the run is, if further than before. Takes no time.",
             StatementKind::Operation(|fields| {
-                Some(Op::Progress {
-                    done: fields.value("progress")?,
-                    all: fields.value("of")?,
-                })
+                Some(Op::Progress { done: fields.value("progress")?, all: fields.value("of")? })
             }),
         ),
     ]

@@ -82,13 +82,8 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
     let parameters = parameters(reader, document, &mut names);
     shared(reader, document, &mut names);
     let cpus = reader.or("cpus", document.get("cpus"), &names, Context::Parameters, 1);
-    let processes = reader.or(
-        "processes",
-        document.get("processes"),
-        &names,
-        Context::Parameters,
-        1,
-    );
+    let processes =
+        reader.or("processes", document.get("processes"), &names, Context::Parameters, 1);
     let fits = fits(reader, document, &names, &parameters);
     let memory = memory(reader, document, &names);
     let together = together(reader, document, &names);
@@ -131,9 +126,7 @@ fn mechanism(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Mechanis
         return None;
     };
     let text = reader.text("mechanism", item)?;
-    let found = Mechanism::ALL
-        .into_iter()
-        .find(|known| known.name() == text);
+    let found = Mechanism::ALL.into_iter().find(|known| known.name() == text);
     if found.is_none() {
         reader.refuse(
             item.span().start,
@@ -208,10 +201,7 @@ fn threads(
     };
     let items = list(reader, document, "threads");
     if items.is_empty() {
-        reader.missing(
-            "threads",
-            "programs of the CPUs: `[[threads]]` with a `program`",
-        );
+        reader.missing("threads", "programs of the CPUs: `[[threads]]` with a `program`");
         return None;
     }
     let mut threads = Vec::new();

@@ -34,20 +34,12 @@ const FIXED: [(&str, Name, &[Context]); 9] = {
     use Context::*;
     [
         ("cpu", Name::Cpu, &[Place, Program, Stored]),
-        (
-            "cpus",
-            Name::Cpus,
-            &[Static, Place, Program, Stored, Figure],
-        ),
+        ("cpus", Name::Cpus, &[Static, Place, Program, Stored, Figure]),
         ("now", Name::Now, &[Program, Stored]),
         ("stopped", Name::Stopped, &[Program, Stored]),
         ("offset", Name::Offset, &[Stored]),
         ("nanoseconds", Name::Nanoseconds, &[Figure]),
-        (
-            "done",
-            Name::Shared(word::DONE as u8),
-            &[Program, Stored, Figure, Count],
-        ),
+        ("done", Name::Shared(word::DONE as u8), &[Program, Stored, Figure, Count]),
         ("began", Name::Shared(word::BEGIN as u8), &[Program, Stored]),
         ("ended", Name::Shared(word::END as u8), &[Program, Stored]),
     ]
@@ -78,12 +70,7 @@ pub(crate) fn is_name(word: &str) -> bool {
 
 impl Names {
     pub fn new() -> Self {
-        Names {
-            parameters: Vec::new(),
-            shared: Vec::new(),
-            locals: Vec::new(),
-            hidden: 0,
-        }
+        Names { parameters: Vec::new(), shared: Vec::new(), locals: Vec::new(), hidden: 0 }
     }
 
     /// Returns an error if a new object can't have this name.
@@ -110,11 +97,7 @@ impl Names {
 
     pub fn add_shared(&mut self, name: &str, count: u8) -> Result<(), String> {
         self.free(name)?;
-        let used: usize = self
-            .shared
-            .iter()
-            .map(|(.., count)| usize::from(*count))
-            .sum();
+        let used: usize = self.shared.iter().map(|(.., count)| usize::from(*count)).sum();
         if used + usize::from(count) > SHARED {
             return Err(format!("more than {SHARED} shared words in all"));
         }
@@ -134,10 +117,7 @@ impl Names {
         if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
             return Ok(match count {
                 1 => Symbol::One(Name::Shared(*base)),
-                _ => Symbol::Many {
-                    base: *base,
-                    count: *count,
-                },
+                _ => Symbol::Many { base: *base, count: *count },
             });
         }
         if name == "done" {
@@ -159,9 +139,7 @@ impl Names {
 
     fn local(&mut self, name: &str) -> Result<u8, String> {
         if self.locals.len() == LOCALS {
-            return Err(format!(
-                "more than {LOCALS} variables, those of loops included"
-            ));
+            return Err(format!("more than {LOCALS} variables, those of loops included"));
         }
         self.locals.push(name.to_string());
         Ok((self.locals.len() - 1) as u8)
@@ -183,19 +161,13 @@ impl Names {
             return match (program, count) {
                 (false, _) => Err(without_value(name, context)),
                 (true, 1) => Ok(Symbol::One(Name::Shared(*base))),
-                (true, _) => Ok(Symbol::Many {
-                    base: *base,
-                    count: *count,
-                }),
+                (true, _) => Ok(Symbol::Many { base: *base, count: *count }),
             };
         }
         if program && let Some(index) = self.locals.iter().position(|known| known == name) {
             return Ok(Symbol::One(Name::Local(index as u8)));
         }
-        Err(format!(
-            "no `{name}` here; there are {}",
-            self.known(context)
-        ))
+        Err(format!("no `{name}` here; there are {}", self.known(context)))
     }
 
     /// Returns the shared word with this name, for statements that change it in place.
@@ -213,9 +185,7 @@ impl Names {
             let named = self.locals.iter().map(String::as_str);
             known.extend(named.filter(|name| !name.starts_with('(')));
         }
-        let fixed = FIXED
-            .iter()
-            .filter(|(.., contexts)| contexts.contains(&context));
+        let fixed = FIXED.iter().filter(|(.., contexts)| contexts.contains(&context));
         known.extend(fixed.map(|(name, ..)| *name));
         if known.is_empty() {
             return "none".into();

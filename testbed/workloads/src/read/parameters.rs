@@ -91,17 +91,10 @@ fn parameter(reader: &mut Reader<'_>, name: &str, key: &str, item: &Item<'_>) ->
         } else if let Some(integer) = value.as_integer() {
             u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
         } else {
-            value
-                .as_bool()
-                .filter(|_| unit_of == Unit::Switch)
-                .map(u64::from)
+            value.as_bool().filter(|_| unit_of == Unit::Switch).map(u64::from)
         };
         if read.is_none() {
-            reader.refuse(
-                item.span().start,
-                key,
-                format!("expected {}", unit_of.spelling()),
-            );
+            reader.refuse(item.span().start, key, format!("expected {}", unit_of.spelling()));
         }
         read
     };
@@ -129,11 +122,7 @@ fn parameter(reader: &mut Reader<'_>, name: &str, key: &str, item: &Item<'_>) ->
     if !(draft.least..=draft.most).contains(&draft.default) {
         let [default, least, most] =
             [draft.default, draft.least, draft.most].map(|value| unit_of.show(value));
-        reader.refuse(
-            here,
-            key,
-            format!("the default, {default}, is not from {least} to {most}"),
-        );
+        reader.refuse(here, key, format!("the default, {default}, is not from {least} to {most}"));
         return None;
     }
     Some(draft)

@@ -59,10 +59,8 @@ impl Expressions for Reader<'_> {
                 return if expression.has_real_value() {
                     Ok(expression)
                 } else {
-                    Err(
-                        "a figure has numbers, + - * /, comparisons, min, max and choose alone"
-                            .into(),
-                    )
+                    Err("a figure has numbers, + - * /, comparisons, min, max and choose alone"
+                        .into())
                 };
             }
             if expression.is_real() {

@@ -24,15 +24,7 @@ pub(super) fn memory(
         );
         return None;
     };
-    let known = [
-        "touched",
-        "nodes",
-        "node",
-        "slow",
-        "ahead",
-        "idle_reclaims",
-        "together",
-    ];
+    let known = ["touched", "nodes", "node", "slow", "ahead", "idle_reclaims", "together"];
     let table = reader.table("memory", item, &known)?;
     let context = Context::Static;
     let nodes = reader.or("memory.nodes", table.get("nodes"), names, context, 1);
@@ -50,26 +42,14 @@ pub(super) fn memory(
         (None, Some(node)) => {
             let node = reader.expression("memory.node", node, names, context)?;
             let mut or = |word: &str| {
-                reader.or(
-                    &format!("memory.{word}"),
-                    table.get(word),
-                    names,
-                    context,
-                    0,
-                )
+                reader.or(&format!("memory.{word}"), table.get(word), names, context, 0)
             };
             let (slow, idle_reclaims) = (or("slow"), or("idle_reclaims"));
             let ahead = match table.get("ahead") {
                 Some(item) => Some(reader.expression("memory.ahead", item, names, context)?),
                 None => None,
             };
-            Some(MemoryNeed::Exact {
-                node,
-                slow,
-                nodes,
-                ahead,
-                idle_reclaims,
-            })
+            Some(MemoryNeed::Exact { node, slow, nodes, ahead, idle_reclaims })
         }
         _ => {
             reader.refuse(
@@ -114,11 +94,7 @@ pub(super) fn figure(
     let more_is_better = reader.truth("figure.more_is_better", table.get("more_is_better"));
     let says = reader.text("figure.says", says);
     let value = reader.expression("figure.value", value, names, Context::Figure);
-    Some(Figure {
-        metric: keep(says?),
-        more_is_better,
-        value: value?,
-    })
+    Some(Figure { metric: keep(says?), more_is_better, value: value? })
 }
 
 pub(super) fn operation(
@@ -127,20 +103,13 @@ pub(super) fn operation(
     names: &Names,
 ) -> Option<Operation> {
     let Some(item) = document.get("operation") else {
-        reader.missing(
-            "operation",
-            "one operation: `is`, and `count` if it is not `done`",
-        );
+        reader.missing("operation", "one operation: `is`, and `count` if it is not `done`");
         return None;
     };
     let known = ["is", "count", "faults", "first_cpu_works"];
     let table = reader.table("operation", item, &known)?;
     let Some(name) = table.get("is") else {
-        reader.refuse(
-            item.span().start,
-            "operation",
-            "expected `is`, as in \"page touched\"",
-        );
+        reader.refuse(item.span().start, "operation", "expected `is`, as in \"page touched\"");
         return None;
     };
     let name = reader.text("operation.is", name);
@@ -150,12 +119,7 @@ pub(super) fn operation(
     };
     let faults = reader.truth("operation.faults", table.get("faults"));
     let first_cpu_works = reader.truth("operation.first_cpu_works", table.get("first_cpu_works"));
-    Some(Operation {
-        name: keep(name?),
-        count: count?,
-        faults,
-        first_cpu_works,
-    })
+    Some(Operation { name: keep(name?), count: count?, faults, first_cpu_works })
 }
 
 pub(super) fn refusals(

@@ -30,12 +30,7 @@ pub(super) fn program<'v, 't>(
     blocks: &'v DeTable<'t>,
     names: &mut Names,
 ) -> Vec<Operation> {
-    let mut writer = Writer {
-        operations: Vec::new(),
-        blocks,
-        inside: Vec::new(),
-        full: false,
-    };
+    let mut writer = Writer { operations: Vec::new(), blocks, inside: Vec::new(), full: false };
     writer.body(reader, "program", item, names);
     if writer.full {
         let message = format!("more than {OPERATIONS} statements, blocks put in place");
@@ -84,9 +79,8 @@ impl<'v, 't> Writer<'v, 't> {
             let message = format!("expected a statement like {{ read = \"area\" }}, found {found}");
             return reader.refuse(at, "program", message);
         };
-        let first = STATEMENTS
-            .iter()
-            .find(|form| table.contains_key(form.word) && fits(form, table));
+        let first =
+            STATEMENTS.iter().find(|form| table.contains_key(form.word) && fits(form, table));
         let Some(form) =
             first.or_else(|| STATEMENTS.iter().find(|form| table.contains_key(form.word)))
         else {
@@ -137,11 +131,7 @@ impl<'v, 't> Writer<'v, 't> {
                 return None;
             }
         }
-        let mut fields = Fields {
-            reader,
-            form,
-            names,
-        };
+        let mut fields = Fields { reader, form, names };
         let does = match form.form.reads {
             StatementKind::Operation(read) => read(&mut fields)?,
             StatementKind::Call(make) => fields.call(make)?,
@@ -226,11 +216,7 @@ impl<'v, 't> Writer<'v, 't> {
         self.push(reader, form, Op::Let { to, value: limit });
         let to = Target::Local(variable);
         self.push(reader, form, Op::Let { to, value: from });
-        let test = Op::Below {
-            variable,
-            limit: end,
-            to: 0,
-        };
+        let test = Op::Below { variable, limit: end, to: 0 };
         let head = self.push(reader, form, test);
         self.body(reader, form.form.word, form.table.get("do")?, names);
         let to = head as u32;
@@ -249,11 +235,7 @@ impl<'v, 't> Writer<'v, 't> {
         let item = form.table.get("use")?;
         let name = reader.text("use", item)?;
         let Some(block) = self.blocks.get(name.as_str()) else {
-            let known: Vec<_> = self
-                .blocks
-                .keys()
-                .map(|key| key.get_ref().as_ref())
-                .collect();
+            let known: Vec<_> = self.blocks.keys().map(|key| key.get_ref().as_ref()).collect();
             let message = format!("no block `{name}`; there are: {}", known.join(", "));
             reader.refuse(item.span().start, "use", message);
             return None;
@@ -299,9 +281,7 @@ fn variable(
     let name = reader.text(key, item)?;
     Some(match names.place(&name) {
         Ok(Symbol::One(Name::Local(index))) => Ok(index),
-        Ok(_) => Err(format!(
-            "`{name}` is shared: expected a variable of this CPU's"
-        )),
+        Ok(_) => Err(format!("`{name}` is shared: expected a variable of this CPU's")),
         Err(why) => Err(why),
     })
 }

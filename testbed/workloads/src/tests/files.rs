@@ -36,21 +36,9 @@ fn changed(from: &str, to: &str) -> Result<Workload, FileError> {
 #[test]
 fn a_mistake_is_told_with_its_line_its_key_and_what_was_expected() {
     for (from, to, expected) in [
-        (
-            "name = \"mine\"",
-            "name = 7",
-            "mine.toml:1: name: expected a text in quotes, found `7`",
-        ),
-        (
-            "name = \"mine\"",
-            "",
-            "mine.toml: name: missing: a short name, one word",
-        ),
-        (
-            "\"S4\"",
-            "\"S5\"",
-            "mine.toml:3: mechanism: `S5` is not one of S0, S1, S2, S3, S4",
-        ),
+        ("name = \"mine\"", "name = 7", "mine.toml:1: name: expected a text in quotes, found `7`"),
+        ("name = \"mine\"", "", "mine.toml: name: missing: a short name, one word"),
+        ("\"S4\"", "\"S5\"", "mine.toml:3: mechanism: `S5` is not one of S0, S1, S2, S3, S4"),
         (
             "cpus = 4",
             "cpu = 4",
@@ -86,11 +74,7 @@ fn a_mistake_is_told_with_its_line_its_key_and_what_was_expected() {
             "map = \"size\"",
             "mine.toml:23: map: `size` means something else already",
         ),
-        (
-            "{ begin = true }",
-            "{ begin = 1 }",
-            "mine.toml:24: begin: expected `begin = true`",
-        ),
+        ("{ begin = true }", "{ begin = 1 }", "mine.toml:24: begin: expected `begin = true`"),
         (
             "{ begin = true }",
             "{ beginn = true }",
@@ -172,11 +156,7 @@ fn a_statement_without_effect_ends_the_run_with_its_line() {
     ] {
         let workload = changed(from, to).unwrap_or_else(|wrong| panic!("{to}: {wrong}"));
         let run = run(workload, 1, |_| false);
-        let told: Vec<_> = run
-            .results
-            .iter()
-            .filter_map(|result| result.err())
-            .collect();
+        let told: Vec<_> = run.results.iter().filter_map(|result| result.err()).collect();
         let told: Vec<_> = told.iter().map(ToString::to_string).collect();
         assert_eq!(told, [expected], "{to}");
     }

@@ -4,15 +4,8 @@ use super::*;
 use quell::Page;
 use std::vec::Vec;
 
-const ALL: Operands = Operands {
-    range: true,
-    level_hint: true,
-    wide_addresses: false,
-};
-const WIDE: Operands = Operands {
-    wide_addresses: true,
-    ..ALL
-};
+const ALL: Operands = Operands { range: true, level_hint: true, wide_addresses: false };
+const WIDE: Operands = Operands { wide_addresses: true, ..ALL };
 
 /// Page numbers have 52 bits.
 const PAGES: u64 = (1 << 52) - 1;
@@ -80,11 +73,7 @@ fn every_range_is_covered_exactly_once() {
     for stride in [PageSize::Base, PageSize::Large] {
         for strides in (1..200).chain([511, 512, 513, 2047, 65_537, 2_097_151]) {
             let pages = strides * stride.pages();
-            let range = PageRange {
-                start: Page(0x4_0000),
-                pages,
-                stride,
-            };
+            let range = PageRange { start: Page(0x4_0000), pages, stride };
             let mut next = range.start.0;
             let mut count = 0;
             for one in operations(Tag(9), range, Scope::Leaf, ALL) {
@@ -96,21 +85,14 @@ fn every_range_is_covered_exactly_once() {
             assert_eq!(next, range.end().0, "{strides} strides");
             // One operation of the largest scale covers up to 2^21 pages. Each scale adds at most one operation, and a
             // single page may remain.
-            assert!(
-                count <= 5 + (pages >> 21),
-                "{count} operations, {strides} strides"
-            );
+            assert!(count <= 5 + (pages >> 21), "{count} operations, {strides} strides");
         }
     }
 }
 
 #[test]
 fn without_ranges_there_is_one_operation_per_stride() {
-    let range = PageRange {
-        start: Page(512),
-        pages: 512 * 4,
-        stride: PageSize::Large,
-    };
+    let range = PageRange { start: Page(512), pages: 512 * 4, stride: PageSize::Large };
     let all: Vec<_> = operations(Tag(1), range, Scope::Leaf, Operands::default()).collect();
     let pages = [512, 1024, 1536, 2048].map(|page| Operation::Page(1 << 48 | page));
     assert_eq!(all, pages);

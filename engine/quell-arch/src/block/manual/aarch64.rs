@@ -89,10 +89,7 @@ const CASES: &[Case] = &[
             tlb::tlbi_tag(Tag(0xabcd), true);
             tlb::tlbi_tag(Tag(0xabcd), false);
         },
-        &[
-            "tlbi aside1is, x0 | x0=0xabcd000000000000",
-            "tlbi aside1, x0 | x0=0xabcd000000000000",
-        ],
+        &["tlbi aside1is, x0 | x0=0xabcd000000000000", "tlbi aside1, x0 | x0=0xabcd000000000000"],
     ),
     (
         "everything at level 1",
@@ -106,31 +103,11 @@ const CASES: &[Case] = &[
     // D8.16: a DSB makes stores to tables visible to walkers (ISHST for stores alone, in the domain of the processors
     // that walk). A TLBI is complete after a DSB of the domain that it reaches, and this processor's own fetches see it
     // after an ISB.
-    (
-        "table stores before a TLBI",
-        &[],
-        || tlb::publish_tables(),
-        &["dsb ishst"],
-    ),
-    (
-        "the end of a TLBI of the domain",
-        &[],
-        || tlb::complete(),
-        &["dsb ish; isb"],
-    ),
-    (
-        "the end of a TLBI of this processor",
-        &[],
-        || tlb::complete_local(),
-        &["dsb nsh; isb"],
-    ),
+    ("table stores before a TLBI", &[], || tlb::publish_tables(), &["dsb ishst"]),
+    ("the end of a TLBI of the domain", &[], || tlb::complete(), &["dsb ish; isb"]),
+    ("the end of a TLBI of this processor", &[], || tlb::complete_local(), &["dsb nsh; isb"]),
     ("a full barrier", &[], || tlb::fence(), &["dsb ish"]),
-    (
-        "a barrier for fetches",
-        &[],
-        || unsafe { tlb::isb() },
-        &["isb"],
-    ),
+    ("a barrier for fetches", &[], || unsafe { tlb::isb() }, &["isb"]),
     // TTBR0_EL1: ASID in bits 63:48, BADDR in 47:1, CnP (bit 0) clear.
     (
         "a load of TTBR0_EL1",
@@ -179,11 +156,7 @@ fn operands(
     scope: Scope,
     with: Operands,
 ) -> Vec<Operation> {
-    let range = PageRange {
-        start: Page(start),
-        pages,
-        stride,
-    };
+    let range = PageRange { start: Page(start), pages, stride };
     tlb::operations(Tag(0xabcd), range, scope, with).collect()
 }
 
@@ -191,10 +164,7 @@ fn operands(
 /// of the leaf), VA[55:12] in 43:0. Without FEAT_TTL the field is reserved, 0.
 #[test]
 fn operands_by_address_have_the_fields_of_the_manual() {
-    let hints = Operands {
-        level_hint: true,
-        ..Operands::default()
-    };
+    let hints = Operands { level_hint: true, ..Operands::default() };
     for (size, leaf) in [
         (PageSize::Base, 0xabcd_7000_4000_0000),
         (PageSize::Large, 0xabcd_6000_4000_0000),
@@ -203,11 +173,7 @@ fn operands_by_address_have_the_fields_of_the_manual() {
         let one = |scope, with| operands(0x4000_0000, size.pages(), size, scope, with);
         assert_eq!(one(Scope::Leaf, hints), [Operation::Page(leaf)], "{size:?}");
         let plain = [Operation::Page(0xabcd_0000_4000_0000)];
-        assert_eq!(
-            one(Scope::Tables, hints),
-            plain,
-            "a table is of no leaf's level"
-        );
+        assert_eq!(one(Scope::Tables, hints), plain, "a table is of no leaf's level");
         assert_eq!(one(Scope::Leaf, Operands::default()), plain);
     }
     // The operand has bits 55:12 of the address, and no more.
@@ -219,11 +185,7 @@ fn operands_by_address_have_the_fields_of_the_manual() {
 /// (NUM + 1) * 2^(5 * SCALE + 1) pages are covered.
 #[test]
 fn operands_by_range_have_the_fields_of_the_manual() {
-    let all = Operands {
-        range: true,
-        level_hint: true,
-        wide_addresses: false,
-    };
+    let all = Operands { range: true, level_hint: true, wide_addresses: false };
     let field = |asid: u64, tg: u64, scale: u64, num: u64, ttl: u64, base: u64| {
         Operation::Range(asid << 48 | tg << 46 | scale << 44 | num << 39 | ttl << 37 | base)
     };
@@ -240,11 +202,7 @@ fn operands_by_range_have_the_fields_of_the_manual() {
         (1 << 21, 3, 31),
     ] {
         let found = operands(0x1234, pages, PageSize::Base, Scope::Leaf, all);
-        assert_eq!(
-            found,
-            [field(0xabcd, 1, scale, num, 3, 0x1234)],
-            "{pages} pages"
-        );
+        assert_eq!(found, [field(0xabcd, 1, scale, num, 3, 0x1234)], "{pages} pages");
         let tables = operands(0x1234, pages, PageSize::Base, Scope::Tables, all);
         assert_eq!(tables, [field(0xabcd, 1, scale, num, 0, 0x1234)]);
     }
@@ -254,10 +212,7 @@ fn operands_by_range_have_the_fields_of_the_manual() {
     let huge = operands(1 << 18, 2 << 18, PageSize::Huge, Scope::Leaf, all);
     assert_eq!(huge, [field(0xabcd, 1, 3, 7, 1, 1 << 18)]);
     // With TCR_EL1.DS, BaseADDR is in units of 64 KB.
-    let wide = Operands {
-        wide_addresses: true,
-        ..all
-    };
+    let wide = Operands { wide_addresses: true, ..all };
     let found = operands(0x1230, 2, PageSize::Base, Scope::Leaf, wide);
     assert_eq!(found, [field(0xabcd, 1, 0, 0, 3, 0x123)]);
     // BaseADDR has the lower 37 bits of a sign-extended page number.

@@ -27,22 +27,13 @@ const CASES: &[Case] = &[
         || unsafe { tlb::invalidate_page(0x1234_5000) },
         &["sfence.vma a0, zero | a0=0x12345000"],
     ),
-    (
-        "everything",
-        &[],
-        || unsafe { tlb::invalidate_all() },
-        &["sfence.vma zero, zero"],
-    ),
+    ("everything", &[], || unsafe { tlb::invalidate_all() }, &["sfence.vma zero, zero"]),
     // Only an SFENCE.VMA of all addresses drops the non-leaf entries of an address.
     (
         "leaves by their strides, tables by the tag",
         &[],
         || {
-            let large = PageRange {
-                start: Page(0x200),
-                pages: 0x400,
-                stride: PageSize::Large,
-            };
+            let large = PageRange { start: Page(0x200), pages: 0x400, stride: PageSize::Large };
             for scope in [Scope::Leaf, Scope::Tables] {
                 tlb::operations(large, scope)
                     .for_each(|one| unsafe { tlb::invalidate(one, Tag(7)) });
@@ -80,24 +71,9 @@ const CASES: &[Case] = &[
             "sfence.vma zero, zero",
         ],
     ),
-    (
-        "a barrier for memory",
-        &[],
-        || tlb::fence(),
-        &["fence rw, rw"],
-    ),
-    (
-        "a barrier for memory and devices",
-        &[],
-        || tlb::fence_devices(),
-        &["fence iorw, iorw"],
-    ),
-    (
-        "a barrier for fetches",
-        &[],
-        || tlb::fence_instructions(),
-        &["fence.i"],
-    ),
+    ("a barrier for memory", &[], || tlb::fence(), &["fence rw, rw"]),
+    ("a barrier for memory and devices", &[], || tlb::fence_devices(), &["fence iorw, iorw"]),
+    ("a barrier for fetches", &[], || tlb::fence_instructions(), &["fence.i"]),
 ];
 
 #[test]

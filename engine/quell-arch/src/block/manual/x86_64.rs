@@ -66,11 +66,7 @@ const CASES: &[Case] = &[
         "CR4.PGE off and on again",
         &[0x3506f8],
         || unsafe { tlb::flush_all_by_cr4() },
-        &[
-            "mov rax, cr4",
-            "mov cr4, rax | rax=0x350678",
-            "mov cr4, rax | rax=0x3506f8",
-        ],
+        &["mov rax, cr4", "mov cr4, rax | rax=0x350678", "mov cr4, rax | rax=0x3506f8"],
     ),
     // INVLPGB is 0F 01 FE, TLBSYNC 0F 01 FF. rAX: bit 0 the address is valid, 1 the PCID, 2 the ASID, 3 global entries
     // too, 4 the final translation only; bits 63:12 the address. ECX: bits 15:0 the number of further pages, bit 31 set
@@ -130,12 +126,7 @@ const CASES: &[Case] = &[
             ".byte 0x0f, 0x01, 0xfe | rax=0xfffff8000000000d ecx=0x1 edx=0x0",
         ],
     ),
-    (
-        "TLBSYNC",
-        &[],
-        || unsafe { tlb::tlbsync() },
-        &[".byte 0x0f, 0x01, 0xff"],
-    ),
+    ("TLBSYNC", &[], || unsafe { tlb::tlbsync() }, &[".byte 0x0f, 0x01, 0xff"]),
     ("MFENCE", &[], || tlb::fence(), &["mfence"]),
 ];
 
@@ -153,21 +144,11 @@ fn a_broadcast_counts_no_more_pages_than_its_field_holds() {
     let fields: Vec<_> = all.iter().map(|one| (one.rax >> 12, one.ecx)).collect();
     assert_eq!(fields, [(0, 0xffff), (1 << 16, 0)]);
     // One instruction covers at least one page, even if the processor reports a limit of 0.
-    assert_eq!(
-        Broadcast::range(Tag(1), range, Scope::Leaf, 0).count() as u64,
-        pages
-    );
+    assert_eq!(Broadcast::range(Tag(1), range, Scope::Leaf, 0).count() as u64, pages);
     // 1 GB pages have the stride of 2 MB pages, and we count each stride.
-    let huge = PageRange {
-        start: Page(1 << 18),
-        pages: 2 << 18,
-        stride: PageSize::Huge,
-    };
+    let huge = PageRange { start: Page(1 << 18), pages: 2 << 18, stride: PageSize::Huge };
     let all: Vec<_> = Broadcast::range(Tag(1), huge, Scope::Leaf, 1 << 16).collect();
-    let texts: Vec<_> = all
-        .iter()
-        .map(|one| format!("{:#x} {:#x}", one.rax, one.ecx))
-        .collect();
+    let texts: Vec<_> = all.iter().map(|one| format!("{:#x} {:#x}", one.rax, one.ecx)).collect();
     assert_eq!(texts, ["0x40000017 0x800003ff"]);
 }
 
@@ -187,16 +168,10 @@ fn each_invalidation_of_the_kernel_half_leaves_the_users_behind() {
     let range = PageRange::base(Page(5), 1);
     let (tag, scope) = (Tag(1), Scope::Leaf);
     assert_eq!(kept(None), [true, true]);
-    assert_eq!(
-        kept(Some(Invalidation::Range { tag, range, scope })),
-        [false, true]
-    );
+    assert_eq!(kept(Some(Invalidation::Range { tag, range, scope })), [false, true]);
     assert_eq!(kept(Some(Invalidation::Tag(tag))), [false, true]);
-    for all in [
-        Invalidation::All,
-        Invalidation::Everything,
-        Invalidation::Kernel { range, scope },
-    ] {
+    for all in [Invalidation::All, Invalidation::Everything, Invalidation::Kernel { range, scope }]
+    {
         assert_eq!(kept(Some(all)), [false, false], "{all:?}");
     }
 }
@@ -206,11 +181,8 @@ fn each_invalidation_of_the_kernel_half_leaves_the_users_behind() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn weakly_ordered_stores_are_fenced_before_the_block_ends() {
-    let weak = |line: &&str| {
-        ["movnt", "vmovnt", "clzero"]
-            .iter()
-            .any(|start| line.starts_with(start))
-    };
+    let weak =
+        |line: &&str| ["movnt", "vmovnt", "clzero"].iter().any(|start| line.starts_with(start));
     let mut found = 0;
     for block in crate::zero::x86_64::BLOCKS {
         let Some(last) = block.text.iter().rposition(weak) else {
@@ -219,11 +191,7 @@ fn weakly_ordered_stores_are_fenced_before_the_block_ends() {
         found += 1;
         let jump = block.text.iter().rposition(|line| line.starts_with('j'));
         let fence = block.text.iter().rposition(|line| *line == "sfence");
-        assert!(
-            fence > Some(last) && fence > jump,
-            "{}: stores that nothing orders",
-            block.name
-        );
+        assert!(fence > Some(last) && fence > jump, "{}: stores that nothing orders", block.name);
     }
     // CLZERO and the stores of 64, 128, 256 and 512 bits.
     assert_eq!(found, 5);

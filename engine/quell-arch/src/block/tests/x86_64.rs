@@ -6,10 +6,8 @@ use std::vec;
 use std::vec::Vec;
 
 /// Every table of blocks.
-pub(super) const TABLES: &[&[Block]] = &[
-    crate::zero::x86_64::BLOCKS,
-    crate::x86_64::tlb::instructions::BLOCKS,
-];
+pub(super) const TABLES: &[&[Block]] =
+    &[crate::zero::x86_64::BLOCKS, crate::x86_64::tlb::instructions::BLOCKS];
 
 /// Returns a block's inputs: registers and values. Blocks that zero get `page`.
 pub(super) fn inputs(block: &Block, page: *mut u8) -> Vec<(&'static str, u64)> {

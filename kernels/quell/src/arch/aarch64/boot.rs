@@ -27,10 +27,7 @@ extern "C" fn boot_first(tree: u64) -> ! {
     unsafe { memory::init(told.free) };
     // SAFETY: this is the first CPU, in the upper half.
     unsafe { init_cpu(0) };
-    crate::main(BootInfo {
-        command_line: told.command_line,
-        module: told.module,
-    })
+    crate::main(BootInfo { command_line: told.command_line, module: told.module })
 }
 
 /// Sets up the CPU this runs on as CPU `index`.

@@ -40,21 +40,14 @@ pub unsafe fn init_cpu(index: usize) {
         NonNull::new(direct_map::pointer::<GicrSgi>(REDISTRIBUTORS)).expect("mapped");
     // SAFETY: the direct map covers the registers as device memory, and the lock makes this the
     // only driver that uses them.
-    let mut gic = unsafe {
-        GicV3::new(
-            UniqueMmioPointer::new(distributor),
-            redistributors,
-            index + 1,
-        )
-    }
-    .expect("a GICv3");
+    let mut gic =
+        unsafe { GicV3::new(UniqueMmioPointer::new(distributor), redistributors, index + 1) }
+            .expect("a GICv3");
     if index == 0 {
         gic.setup(0);
     } else {
         gic.init_cpu(index);
-        gic.redistributor(index)
-            .expect("in range")
-            .configure_default_settings();
+        gic.redistributor(index).expect("in range").configure_default_settings();
         GicCpuInterface::enable_group1(true);
     }
     for (interrupt, priority) in [
@@ -63,10 +56,8 @@ pub unsafe fn init_cpu(index: usize) {
         (WAKE, PRIORITY_OTHER),
         (TIMER, PRIORITY_OTHER),
     ] {
-        gic.set_interrupt_priority(interrupt, Some(index), priority)
-            .expect("a private interrupt");
-        gic.enable_interrupt(interrupt, Some(index), true)
-            .expect("a private interrupt");
+        gic.set_interrupt_priority(interrupt, Some(index), priority).expect("a private interrupt");
+        gic.enable_interrupt(interrupt, Some(index), true).expect("a private interrupt");
     }
     gic.redistributor(index)
         .expect("in range")
@@ -76,9 +67,7 @@ pub unsafe fn init_cpu(index: usize) {
     GicCpuInterface::enable_group0(true);
     GicCpuInterface::set_priority_mask(0xff);
     super::cpu::allow_nmis();
-    crate::cpu::cpu(index)
-        .hardware_id
-        .store(MPIDR_EL1.get() & 0xff_00ff_ffff, Relaxed);
+    crate::cpu::cpu(index).hardware_id.store(MPIDR_EL1.get() & 0xff_00ff_ffff, Relaxed);
 }
 
 fn send(to: usize, interrupt: IntId, group: SgiTargetGroup) {

@@ -65,9 +65,7 @@ pub fn tlb_rules() -> TlbRules {
 /// Returns the features that the engine may use.
 pub fn engine_features() -> Features {
     Features {
-        tagging: Tagging::Global {
-            bits: features().asid_bits,
-        },
+        tagging: Tagging::Global { bits: features().asid_bits },
         broadcast: true,
         full_above: 512,
     }
@@ -173,12 +171,7 @@ pub fn unload_root() {
     let empty = *EMPTY.get().expect("made when the first CPU started");
     // SAFETY: the kernel runs in the upper half.
     unsafe { tlb::load_ttbr0(tlb::ttbr0(empty, Tag::KERNEL)) };
-    debug_assert!(
-        cpu::this()
-            .loaded
-            .load(core::sync::atomic::Ordering::Relaxed)
-            == 0
-    );
+    debug_assert!(cpu::this().loaded.load(core::sync::atomic::Ordering::Relaxed) == 0);
 }
 
 /// Makes instructions that were written as data visible to fetches of all CPUs.
@@ -190,15 +183,7 @@ pub fn publish_instructions(frame: Frame) {
         unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
     }
     // SAFETY: this drops instructions that were fetched before.
-    unsafe {
-        asm!(
-            "dsb ish",
-            "ic ialluis",
-            "dsb ish",
-            "isb",
-            options(nostack, preserves_flags)
-        )
-    };
+    unsafe { asm!("dsb ish", "ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
 /// Returns whether the walker sets the accessed and dirty flags.

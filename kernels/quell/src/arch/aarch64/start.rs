@@ -36,19 +36,13 @@ pub fn start_others(_info: &BootInfo) -> usize {
             // The firmware returns this error if there is no such CPU.
             if error != psci::Error::InvalidParameters {
                 let why = "the firmware refused";
-                crate::report::event(&crate::report::Event::Failed {
-                    what: "cpu start",
-                    why,
-                });
+                crate::report::event(&crate::report::Event::Failed { what: "cpu start", why });
             }
             break;
         }
         if !clock::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
             let why = "no answer within two minutes, the last resort";
-            crate::report::event(&crate::report::Event::Failed {
-                what: "cpu start",
-                why,
-            });
+            crate::report::event(&crate::report::Event::Failed { what: "cpu start", why });
             break;
         }
     }

@@ -25,17 +25,9 @@ impl Context {
     /// Creates a context that begins at `entry` with a stack and three arguments.
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
         // Status 0 means user mode with everything unmasked.
-        let mut frame = TrapFrame {
-            pc: entry,
-            sp: stack,
-            ..TrapFrame::default()
-        };
+        let mut frame = TrapFrame { pc: entry, sp: stack, ..TrapFrame::default() };
         frame.x[..3].copy_from_slice(&arguments);
-        Context {
-            frame,
-            kernel_stack: 0,
-            kind: 0,
-        }
+        Context { frame, kernel_stack: 0, kind: 0 }
     }
 
     /// Runs user mode until it's left. Interrupts are on afterwards.

@@ -32,9 +32,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     // SAFETY: this is the first CPU, with interrupts masked, on the boot tables.
     unsafe { processor::detect(isa.and_then(text).unwrap_or_default()) };
     let frequency = dtb.get_property("cpus", "timebase-frequency");
-    registers::set_frequency(number(
-        frequency.expect("the tree has the clock's frequency"),
-    ));
+    registers::set_frequency(number(frequency.expect("the tree has the clock's frequency")));
     let told = DeviceTree::read(&dtb, tree, "memory@80000000");
     // SAFETY: the device tree describes this memory.
     unsafe { paging::map_all_memory(told.end) };
@@ -42,10 +40,7 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     unsafe { memory::init(told.free) };
     // SAFETY: this is the first CPU, in the upper half.
     unsafe { init_cpu(0, hart) };
-    crate::main(BootInfo {
-        command_line: told.command_line,
-        module: told.module,
-    })
+    crate::main(BootInfo { command_line: told.command_line, module: told.module })
 }
 
 /// Sets up the CPU this runs on, which is the firmware's `hart`, as CPU `index`.

@@ -16,10 +16,7 @@ pub unsafe fn init(index: usize) {
     // SAFETY: as the caller promises. Interrupts stay masked.
     unsafe {
         asm!("mv tp, {}", in(reg) index, options(nomem, nostack, preserves_flags));
-        asm!(
-            "csrw sscratch, zero",
-            options(nomem, nostack, preserves_flags)
-        );
+        asm!("csrw sscratch, zero", options(nomem, nostack, preserves_flags));
         sstatus::clear_sie();
         sstatus::set_sum();
         sie::set_ssoft();

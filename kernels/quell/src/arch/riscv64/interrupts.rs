@@ -35,10 +35,7 @@ fn send(to: usize, why: u8) {
     let hart = crate::cpu::cpu(to).hardware_id.load(Relaxed);
     let target = sbi_rt::HartMask::from_mask_base(1, hart as usize);
     let sent = sbi_rt::send_ipi(target);
-    assert!(
-        sent.is_ok(),
-        "the firmware interrupts no hart {hart}: {sent:?}"
-    );
+    assert!(sent.is_ok(), "the firmware interrupts no hart {hart}: {sent:?}");
 }
 
 /// Interrupts CPUs to serve the engine's requests.

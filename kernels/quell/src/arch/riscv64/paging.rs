@@ -54,9 +54,7 @@ pub fn engine_features() -> Features {
     Features {
         tagging: match features().asid_bits {
             0 => Tagging::None,
-            bits => Tagging::PerCpu {
-                count: ((1u32 << bits) - 1) as u16,
-            },
+            bits => Tagging::PerCpu { count: ((1u32 << bits) - 1) as u16 },
         },
         broadcast: false,
         // Linux uses the same number.
@@ -86,10 +84,7 @@ pub fn invalidate(what: Invalidation) {
                 tlb::operations(range, scope).for_each(|one| tlb::invalidate(one, held(tag)));
             }
             Invalidation::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
-            Invalidation::Kernel {
-                range,
-                scope: Scope::Leaf,
-            } => {
+            Invalidation::Kernel { range, scope: Scope::Leaf } => {
                 let step = range.stride.bytes();
                 (0..range.strides())
                     .for_each(|stride| tlb::invalidate_page(range.start.address() + stride * step));
@@ -157,10 +152,7 @@ pub fn publish_instructions(_frame: Frame) {
     // CPUs that haven't started execute a fence when they start (`boot.rs`).
     if crate::cpu::count() > 1 {
         let fenced = sbi_rt::remote_fence_i(sbi_rt::HartMask::all());
-        assert!(
-            fenced.is_ok(),
-            "the firmware fences no instructions: {fenced:?}"
-        );
+        assert!(fenced.is_ok(), "the firmware fences no instructions: {fenced:?}");
     }
 }
 

@@ -19,7 +19,5 @@ pub unsafe fn detect(isa: &str) {
 /// # Panics
 /// Before [`detect`].
 pub fn features() -> Features {
-    *PROCESSOR
-        .get()
-        .expect("detected when the first CPU started")
+    *PROCESSOR.get().expect("detected when the first CPU started")
 }

@@ -20,10 +20,7 @@ pub struct BootInfo {
 }
 
 fn failed(why: &str) {
-    crate::report::event(&crate::report::Event::Failed {
-        what: "cpu start",
-        why,
-    });
+    crate::report::event(&crate::report::Event::Failed { what: "cpu start", why });
 }
 
 /// Starts all other CPUs, and returns the number of CPUs that run.

@@ -33,18 +33,10 @@ impl Context {
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
         // User mode with interrupts on. The rest is as in the kernel.
         let status = sstatus::read().bits() as u64 & !FROM_KERNEL | INTERRUPTS_WERE_ON;
-        let mut frame = TrapFrame {
-            pc: entry,
-            status,
-            ..TrapFrame::default()
-        };
+        let mut frame = TrapFrame { pc: entry, status, ..TrapFrame::default() };
         frame.x[SP] = stack;
         frame.x[A0..A0 + 3].copy_from_slice(&arguments);
-        Context {
-            frame,
-            kernel_stack: 0,
-            cpu: 0,
-        }
+        Context { frame, kernel_stack: 0, cpu: 0 }
     }
 
     /// Runs user mode until it's left. Interrupts are on afterwards.

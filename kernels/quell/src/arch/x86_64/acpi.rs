@@ -30,11 +30,7 @@ impl Tables {
     /// `rsdp` is the physical address of the firmware's root pointer, and the direct map covers
     /// the tables.
     pub unsafe fn read(rsdp: u64) -> Self {
-        let mut tables = Tables {
-            ids: [0; MAX],
-            count: 0,
-            timer_port: 0,
-        };
+        let mut tables = Tables { ids: [0; MAX], count: 0, timer_port: 0 };
         // SAFETY: offsets and lengths are those of the specification.
         unsafe {
             let extended: u8 = read(rsdp + 15);
@@ -45,11 +41,7 @@ impl Tables {
             };
             let length = u64::from(read::<u32>(root + 4));
             for at in (root + 36..root + length).step_by(width as usize) {
-                let table: u64 = if width == 8 {
-                    read(at)
-                } else {
-                    read::<u32>(at).into()
-                };
+                let table: u64 = if width == 8 { read(at) } else { read::<u32>(at).into() };
                 match &read::<[u8; 4]>(table) {
                     b"APIC" => tables.read_cpus(table),
                     b"FACP" => {

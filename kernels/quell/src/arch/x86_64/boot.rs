@@ -39,11 +39,7 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     unsafe { init_cpu(0) };
     registers::calibrate(acpi.timer_port);
     interrupts::calibrate();
-    crate::main(BootInfo {
-        command_line: passed.command_line,
-        module: passed.module,
-        acpi,
-    })
+    crate::main(BootInfo { command_line: passed.command_line, module: passed.module, acpi })
 }
 
 /// Sets up the CPU this runs on as CPU `index`.

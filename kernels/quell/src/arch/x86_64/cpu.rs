@@ -67,9 +67,7 @@ pub unsafe fn init(index: usize) {
     local.gdt.append(Descriptor::user_code_segment());
     // SAFETY: the task state is never freed. Its privilege stack changes while it's loaded. But the hardware reads that
     // only on entry from user mode, when no code changes it.
-    local
-        .gdt
-        .append(unsafe { Descriptor::tss_segment_unchecked(task) });
+    local.gdt.append(unsafe { Descriptor::tss_segment_unchecked(task) });
     let (gdt, base) = (&raw const local.gdt, &raw mut *local as u64);
     // SAFETY: the table is never freed, and its selectors are those of the constants above.
     unsafe {

@@ -37,11 +37,7 @@ fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
 
 /// Returns the destination field for a CPU's APIC id, in the format that [`LocalApic`] requires in the present mode.
 fn destination(id: u32) -> u32 {
-    if super::processor::features().x2apic {
-        id
-    } else {
-        id << 24
-    }
+    if super::processor::features().x2apic { id } else { id << 24 }
 }
 
 /// Sets up this CPU's local APIC.
@@ -71,11 +67,7 @@ pub unsafe fn init_cpu() {
         apic.disable_timer();
         apic.id()
     };
-    let id = if super::processor::features().x2apic {
-        id
-    } else {
-        id >> 24
-    };
+    let id = if super::processor::features().x2apic { id } else { id >> 24 };
     crate::cpu::this().hardware_id.store(id.into(), Relaxed);
     if !super::processor::features().x2apic && super::cpu::index() < FLAT {
         // SAFETY: these registers select the flat model, and this CPU's bit in it.

@@ -67,13 +67,7 @@ impl LoaderInfo {
     /// If it has neither format, or contains invalid text.
     pub unsafe fn read(info: u64, magic: u32) -> Self {
         // SAFETY: as the caller promises.
-        unsafe {
-            if magic == multiboot2::MAGIC {
-                Self::multiboot(info)
-            } else {
-                Self::pvh(info)
-            }
-        }
+        unsafe { if magic == multiboot2::MAGIC { Self::multiboot(info) } else { Self::pvh(info) } }
     }
 
     /// # Safety
@@ -138,9 +132,7 @@ impl LoaderInfo {
         };
         // The copy of the root pointer begins behind the type and the size of the tag.
         let rsdp = direct_map::physical(rsdp) + 8;
-        let map = all
-            .memory_map_tag()
-            .expect("the loader passes a memory map");
+        let map = all.memory_map_tag().expect("the loader passes a memory map");
         let usable = map
             .memory_areas()
             .iter()
@@ -172,10 +164,7 @@ impl LoaderInfo {
         };
         let mut best = 0..0;
         for range in &self.usable {
-            for start in [range.start]
-                .into_iter()
-                .chain(taken().map(|taken| taken.end))
-            {
+            for start in [range.start].into_iter().chain(taken().map(|taken| taken.end)) {
                 let inside = range.contains(&start) && start < 1 << 30;
                 if !inside || taken().any(|taken| taken.contains(&start)) {
                     continue;
@@ -202,8 +191,6 @@ fn of(address: u64, bytes: usize) -> Range<u64> {
 /// The first ranges of a map.
 fn collected(ranges: impl Iterator<Item = Range<u64>>) -> [Range<u64>; RANGES] {
     let mut all = [const { 0..0 }; RANGES];
-    all.iter_mut()
-        .zip(ranges)
-        .for_each(|(slot, range)| *slot = range);
+    all.iter_mut().zip(ranges).for_each(|(slot, range)| *slot = range);
     all
 }

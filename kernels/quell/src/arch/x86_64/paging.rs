@@ -30,10 +30,7 @@ pub fn kernel_root() -> Frame {
 pub unsafe fn map_all_memory(end: u64, tables: u64) {
     let tables = tables.next_multiple_of(4096);
     let gigabytes = end.div_ceil(1 << 30).max(4);
-    assert!(
-        gigabytes <= MAX_GB,
-        "more than {MAX_GB} GB of physical addresses"
-    );
+    assert!(gigabytes <= MAX_GB, "more than {MAX_GB} GB of physical addresses");
     let table = |index: u64| direct_map::pointer::<[u64; 512]>(tables + index * 4096);
     // SAFETY: the tables' memory is free, in the first GB, and large enough.
     unsafe { core::ptr::write_bytes(table(0).cast::<u8>(), 0, TABLES_BYTES as usize) };
@@ -58,11 +55,7 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
     };
     for gb in 0..gigabytes {
         // The last GB below 4 GB contains the devices, and our machines have no memory there.
-        let memory = if gb == 3 {
-            entry::DEVICE
-        } else {
-            MemoryType::NORMAL
-        };
+        let memory = if gb == 3 { entry::DEVICE } else { MemoryType::NORMAL };
         let raw = if huge {
             map(Frame(gb << 18), Level::HUGE, memory)
         } else {
@@ -121,9 +114,7 @@ pub fn engine_features() -> Features {
     Features {
         // We need INVPCID to flush a tag that isn't loaded.
         tagging: if processor.pcid && processor.invpcid {
-            Tagging::PerCpu {
-                count: tlb::MAX_TAG,
-            }
+            Tagging::PerCpu { count: tlb::MAX_TAG }
         } else {
             Tagging::None
         },
@@ -212,11 +203,7 @@ pub fn complete_broadcasts() {
 /// [`prepare_root`] gave the root the kernel's half, and all memory that its other half reaches is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     let tagged = engine_features().tagging != Tagging::None;
-    let value = if tagged {
-        tlb::cr3(root, tag, keep)
-    } else {
-        tlb::cr3(root, Tag::KERNEL, false)
-    };
+    let value = if tagged { tlb::cr3(root, tag, keep) } else { tlb::cr3(root, Tag::KERNEL, false) };
     // SAFETY: as the caller promises, the kernel continues in the same memory.
     unsafe { tlb::load_cr3(value) }
 }

@@ -66,11 +66,7 @@ pub fn init_cpu() {
                 _ => 0,
             };
             // The gate is present and an interrupt gate. User mode may use the gate of system calls.
-            let kind: u64 = if vector as u64 == SYSTEM_CALL {
-                0xee
-            } else {
-                0x8e
-            };
+            let kind: u64 = if vector as u64 == SYSTEM_CALL { 0xee } else { 0x8e };
             [
                 stub & 0xffff
                     | u64::from(KERNEL_CODE) << 16

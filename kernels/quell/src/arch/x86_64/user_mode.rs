@@ -40,11 +40,7 @@ impl Context {
             rdx: arguments[2],
             ..TrapFrame::default()
         };
-        Context {
-            frame,
-            kernel_stack: 0,
-            _aligned: 0,
-        }
+        Context { frame, kernel_stack: 0, _aligned: 0 }
     }
 
     /// Runs user mode until it's left. Interrupts are on afterwards.

@@ -30,10 +30,8 @@ pub fn one_page_key(spinning: usize) -> String {
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let others = lab.cpus[1..].to_vec();
     // Takes 0, 1, 2, 4, 8 … and all other CPUs.
-    let mut counts: Vec<usize> = (0..12)
-        .map(|i| (1 << i) >> 1)
-        .filter(|&n| n < others.len())
-        .collect();
+    let mut counts: Vec<usize> =
+        (0..12).map(|i| (1 << i) >> 1).filter(|&n| n < others.len()).collect();
     counts.push(others.len());
     counts.dedup();
     lab.split(counts.len() + 6 + units::CALL_ROWS);
@@ -68,10 +66,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     // don't need it.
     let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     let offsets: Vec<usize> = (0..RANGES).map(|i| 2 * i * page).collect();
-    let ranges: Vec<_> = offsets
-        .iter()
-        .map(|&offset| map.range(offset, page))
-        .collect();
+    let ranges: Vec<_> = offsets.iter().map(|&offset| map.range(offset, page)).collect();
     let span = (2 * RANGES - 1) * page;
     let op = "32 pages touched and discarded";
     let process =
@@ -96,9 +91,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         };
         let single = format!("32ranges/madvise/spin{spinning}");
         measure(lab, RowSpec::single(&single, op), &|| {
-            offsets
-                .iter()
-                .try_for_each(|&offset| map.advise(offset, page, Advice::LinuxDontNeed))
+            offsets.iter().try_for_each(|&offset| map.advise(offset, page, Advice::LinuxDontNeed))
         })?;
         let key = format!("32ranges/process_madvise/spin{spinning}");
         match &process {

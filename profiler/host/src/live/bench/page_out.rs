@@ -133,17 +133,12 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         let plan = RowSpec::batched(format!("out/process_madvise/spin{spinning}"), &single, op);
         let plan = plan.checked(few_left);
         lab.row(plan.against(&spinners), &mut fill, || {
-            process
-                .advise(&ranges, Advice::LinuxPageOut)
-                .map(|()| PAGES as u64)
+            process.advise(&ranges, Advice::LinuxPageOut).map(|()| PAGES as u64)
         })?;
     }
     for spinning in 0..lab.cpus.len().min(2) {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
-        let plan = RowSpec::single(
-            format!("round/spin{spinning}"),
-            "page written and paged out",
-        );
+        let plan = RowSpec::single(format!("round/spin{spinning}"), "page written and paged out");
         lab.row(
             plan.against(&spinners).checked(few_left),
             || Ok(()),

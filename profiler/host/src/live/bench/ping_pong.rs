@@ -52,10 +52,8 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
                     }
                 })
             }?;
-            let plan = RowSpec {
-                children: std::slice::from_ref(&child),
-                ..RowSpec::single(&single, op)
-            };
+            let plan =
+                RowSpec { children: std::slice::from_ref(&child), ..RowSpec::single(&single, op) };
             lab.row(
                 plan,
                 || Ok(()),

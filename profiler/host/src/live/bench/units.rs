@@ -61,14 +61,10 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
             Ok(CALLS)
         },
     )?;
-    lab.row(
-        RowSpec::single(units::FAULT, "page touched for the first time"),
-        discard,
-        || {
-            map.touch(page, 1);
-            Ok(PAGES as u64)
-        },
-    )?;
+    lab.row(RowSpec::single(units::FAULT, "page touched for the first time"), discard, || {
+        map.touch(page, 1);
+        Ok(PAGES as u64)
+    })?;
     let touch = || {
         map.touch(page, 1);
         Ok(())
@@ -125,9 +121,5 @@ pub fn compression(lab: &mut Lab) -> Result<(), Halt> {
     let plan = RowSpec::single(units::COMPRESS, "page written to zram");
     lab.row(plan, fill, || each(&|at| map.write_to(&file, at, page)))?;
     let plan = RowSpec::single(units::DECOMPRESS, "page read from zram");
-    lab.row(
-        plan,
-        || Ok(()),
-        || each(&|at| map.read_from(&file, at, page)),
-    )
+    lab.row(plan, || Ok(()), || each(&|at| map.read_from(&file, at, page)))
 }

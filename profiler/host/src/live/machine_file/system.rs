@@ -127,13 +127,7 @@ impl HostFigures {
         let pcid = host.flags.iter().any(|flag| flag == "pcid");
         let tags = if pcid { "\"pcid\"" } else { "\"none\"" };
         self.add(P::Tags, tags, "", "/proc/cpuinfo: flags");
-        let Geometry {
-            l1_base,
-            l1_large,
-            l1_huge,
-            l2,
-            ..
-        } = tlb::of_this_cpu();
+        let Geometry { l1_base, l1_large, l1_huge, l2, .. } = tlb::of_this_cpu();
         for (found, entries, ways) in [
             (l1_base, P::L1Base, P::L1BaseWays),
             (l1_large, P::L1Large, P::L1LargeWays),

@@ -52,10 +52,7 @@ fn the_file_shows_each_thing_that_it_was_made_from() {
         let near = |cpus, what, wanted: f64| {
             let value = modelled(&again, made.kernel.policy, cpus, what).unwrap();
             let found = if what == TOUCHES { PAGE / value } else { value };
-            assert!(
-                (found - wanted).abs() < wanted * 0.02,
-                "{found} for {wanted}"
-            );
+            assert!((found - wanted).abs() < wanted * 0.02, "{found} for {wanted}");
         };
         near(1, NOTHING, 400.0);
         near(1, TOUCHES, 1_200.0);
@@ -67,21 +64,14 @@ fn the_file_shows_each_thing_that_it_was_made_from() {
         assert!((zeroed - 160.0).abs() < 1.0, "{zeroed}");
         assert_eq!(amount(P::ZeroJump), 40e3);
         // Both exclude a call. The cost of swapping a page is the whole measured time.
-        assert_eq!(
-            (amount(P::Decompress), amount(P::DecompressByte)),
-            (8e5, 0.0)
-        );
+        assert_eq!((amount(P::Decompress), amount(P::DecompressByte)), (8e5, 0.0));
         assert_eq!(amount(P::CompressByte), 0.0);
         let swap = |what| modelled(&again, made.kernel.dirty, 1, what).unwrap() * SWAP_ROUNDS_NS;
         let pages = swap(("swap", &["rounds=10"]));
         let expected = 4_000.0 - 160.0 + 2_900.0 + 800.0;
-        assert!(
-            (pages / expected - 1.0).abs() < 0.02,
-            "{pages} for {expected}"
-        );
-        let calibrated = P::ALL
-            .iter()
-            .filter(|&&p| again.value(p).source.starts_with("calibrated"));
+        assert!((pages / expected - 1.0).abs() < 0.02, "{pages} for {expected}");
+        let calibrated =
+            P::ALL.iter().filter(|&&p| again.value(p).source.starts_with("calibrated"));
         assert_eq!(amount(P::Schedule) + amount(P::SystemCall), 2.4e6);
         assert_eq!(calibrated.count(), 10);
     }
@@ -106,10 +96,7 @@ fn many_pages_in_one_call_pay_for_their_faults_and_not_for_calls() {
 #[test]
 fn nothing_that_is_predicted_is_calibrated_on() {
     let used = [bench::one_page_key(0), bench::one_page_key(1)];
-    let used = units::KEYS
-        .iter()
-        .copied()
-        .chain(used.iter().map(String::as_str));
+    let used = units::KEYS.iter().copied().chain(used.iter().map(String::as_str));
     for key in used {
         assert!(!beside::predicted().any(|row| row == key), "{key}");
     }
@@ -117,11 +104,7 @@ fn nothing_that_is_predicted_is_calibrated_on() {
 
 #[test]
 fn what_was_not_measured_is_the_bases() {
-    let without = Units {
-        compress_ns: None,
-        zero_backwards_ns: None,
-        ..units()
-    };
+    let without = Units { compress_ns: None, zero_backwards_ns: None, ..units() };
     let made = make(&host(true), &without, &measured(2_700.0, 13_000.0)).unwrap();
     let (name, _) = base("x86_64", Processor::of_this_host().vendor.as_deref()).unwrap();
     let base = built_in(name).unwrap();
@@ -137,10 +120,7 @@ fn what_was_not_measured_is_the_bases() {
 fn a_host_that_the_model_cannot_be_brought_to_is_said_so() {
     let made = make(&host(true), &units(), &measured(100.0, 5_000.0)).unwrap();
     assert!(made.note.unwrap().contains("one page, alone"));
-    let slow = Units {
-        call_ns: Some(500.0),
-        ..units()
-    };
+    let slow = Units { call_ns: Some(500.0), ..units() };
     let made = make(&host(true), &slow, &measured(2_700.0, 5_000.0)).unwrap();
     assert!(made.note.unwrap().contains("finds nothing"));
 }

@@ -98,12 +98,7 @@ fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i64> {
     // SAFETY: `attributes` is one of the structures above, laid out as the kernel reads it for this command, and its
     // size is passed. The memory behind its addresses lives in the caller until the call returns.
     let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_mut(attributes),
-            size_of::<T>(),
-        )
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>())
     };
     match result {
         -1 => Err(io::Error::last_os_error()),
@@ -137,12 +132,7 @@ impl Map {
             Kind::EachCpuHash => cpus,
             Kind::Hash | Kind::Array => 1,
         };
-        Ok(Self {
-            fd,
-            key_bytes,
-            value_bytes,
-            copies,
-        })
+        Ok(Self { fd, key_bytes, value_bytes, copies })
     }
 
     /// Returns the descriptor, by which programs name the map.
@@ -201,9 +191,7 @@ impl Map {
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
                 Err(error) => return Err(error),
             };
-            let read = keys
-                .chunks_exact(self.key_bytes)
-                .zip(values.chunks_exact(words));
+            let read = keys.chunks_exact(self.key_bytes).zip(values.chunks_exact(words));
             let read = read.take(batch.count as usize);
             read.for_each(|(key, values)| each(key, values));
             if is_last {
@@ -283,9 +271,7 @@ impl Program {
     /// Returns the nanoseconds of all its timed runs.
     pub(super) fn timed_ns(&self) -> io::Result<u64> {
         let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
-        let line = about
-            .lines()
-            .find_map(|line| line.strip_prefix("run_time_ns:"));
+        let line = about.lines().find_map(|line| line.strip_prefix("run_time_ns:"));
         let time = line.and_then(|time| time.trim().parse().ok());
         time.ok_or_else(|| io::Error::other("the kernel does not time BPF programs"))
     }

@@ -304,8 +304,7 @@ impl SumReading {
                 self.held.push((caller, flushes));
             }
         }
-        self.threads
-            .push((place, of(slot::SITE + site::THREAD) as u32));
+        self.threads.push((place, of(slot::SITE + site::THREAD) as u32));
     }
 }
 
@@ -324,16 +323,11 @@ fn flushes(of: impl Fn(i16) -> u64) -> Flushes {
 
 /// Adds up the words at an offset of each CPU's value.
 fn added(values: &[u64], bytes: usize, offset: i16) -> u64 {
-    values
-        .chunks_exact(bytes / 8)
-        .map(|of| of[offset as usize / 8])
-        .sum()
+    values.chunks_exact(bytes / 8).map(|of| of[offset as usize / 8]).sum()
 }
 
 fn word(key: &[u8], at: usize) -> u64 {
-    key[at..]
-        .first_chunk()
-        .map_or(0, |b| u64::from_ne_bytes(*b))
+    key[at..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b))
 }
 
 fn caller(key: &[u8]) -> Caller {
@@ -373,12 +367,7 @@ mod tests {
             (Ok(programs), Ok(copy)) => (programs, copy),
             (Err(refused), _) | (_, Err(refused)) => return eprintln!("NOT RUN: {refused}"),
         };
-        let mut sums = Sums {
-            cpus,
-            programs,
-            copy,
-            buffer: Buffer::default(),
-        };
+        let mut sums = Sums { cpus, programs, copy, buffer: Buffer::default() };
         // A request and its target share this CPU's slot.
         let mut here = CpuSet::new();
         here.set(rustix::thread::sched_getcpu());

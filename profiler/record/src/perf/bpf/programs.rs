@@ -367,12 +367,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.load(Size::U64, Reg::R2, Reg::R8, slot::LOCAL);
     asm.jump_if_register(Reg::R1, Condition::Equal, Reg::R2, same_local);
     asm.load(Size::U64, Reg::R9, Reg::R10, PLACE);
-    asm.load(
-        Size::U64,
-        Reg::R3,
-        Reg::R8,
-        slot::LOCAL_SITE + site::FLUSHES,
-    );
+    asm.load(Size::U64, Reg::R3, Reg::R8, slot::LOCAL_SITE + site::FLUSHES);
     asm.jump_if(Reg::R3, Condition::Equal, 0, first_local);
     asm.store(Size::U64, Reg::R10, PLACE, Reg::R2);
     asm.store_value(Reg::R10, PLACE + place::AFTER, 0);

@@ -63,10 +63,7 @@ impl Recording {
     ///
     /// If the file can't be read, isn't a recording, or has another version.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
-        let refuse = |what: String| SourceError {
-            place: path.display().to_string(),
-            what,
-        };
+        let refuse = |what: String| SourceError { place: path.display().to_string(), what };
         let mut file = File::open(path).map_err(|error| refuse(error.to_string()))?;
         let mut magic = Vec::new();
         let bytes = (&mut file).take(MAGIC.len() as u64).read_to_end(&mut magic);
@@ -104,9 +101,7 @@ impl Recording {
             ready: VecDeque::new(),
             over: false,
         };
-        recording
-            .read_functions()
-            .map_err(|error| refuse(error.to_string()))?;
+        recording.read_functions().map_err(|error| refuse(error.to_string()))?;
         Ok(recording)
     }
 
@@ -127,11 +122,8 @@ impl Recording {
                         understood = false;
                         break;
                     };
-                    self.functions.extend(
-                        functions
-                            .into_iter()
-                            .map(|(frame, name)| (frame, name.into())),
-                    );
+                    self.functions
+                        .extend(functions.into_iter().map(|(frame, name)| (frame, name.into())));
                 }
             }
             self.end = begin;
@@ -171,9 +163,7 @@ impl Recording {
             return Ok(false);
         };
         let mut sizes = [0; 8];
-        self.file
-            .read_exact(&mut sizes)
-            .map_err(|error| self.wrong(error.to_string()))?;
+        self.file.read_exact(&mut sizes).map_err(|error| self.wrong(error.to_string()))?;
         let [compressed, bytes] = [&sizes[..4], &sizes[4..]]
             .map(|size| u32::from_le_bytes(size.try_into().expect("four bytes")) as usize);
         if bytes > MOST_BLOCK || compressed > lz4_flex::block::get_maximum_output_size(MOST_BLOCK) {
@@ -183,9 +173,7 @@ impl Recording {
             return Ok(false);
         }
         let mut packed = vec![0; compressed];
-        self.file
-            .read_exact(&mut packed)
-            .map_err(|error| self.wrong(error.to_string()))?;
+        self.file.read_exact(&mut packed).map_err(|error| self.wrong(error.to_string()))?;
         self.block.resize(bytes, 0);
         let unpacked = lz4_flex::block::decompress_into(&packed, &mut self.block);
         match unpacked {
@@ -250,11 +238,7 @@ impl Recording {
                 let mut frames = Vec::with_capacity(numbers.len());
                 for number in numbers {
                     let frame = self.frames.get(number as usize);
-                    frames.push(
-                        frame
-                            .ok_or_else(|| self.wrong(unknown("frame", number)))?
-                            .clone(),
-                    );
+                    frames.push(frame.ok_or_else(|| self.wrong(unknown("frame", number)))?.clone());
                 }
                 if self.stacks.len() == MOST_STACKS {
                     return Err(self.wrong("it has more stacks than a recorder keeps".to_owned()));
@@ -268,10 +252,8 @@ impl Recording {
             }
             Record::Event(name, fields) => {
                 let name = self.name(name)?;
-                let fields = fields
-                    .into_iter()
-                    .map(|field| self.name(field))
-                    .collect::<Result<_, _>>()?;
+                let fields =
+                    fields.into_iter().map(|field| self.name(field)).collect::<Result<_, _>>()?;
                 self.events.push((name, fields));
                 return Ok(None);
             }
@@ -317,12 +299,7 @@ impl Recording {
             true => frame.offset,
             false => frame.address,
         };
-        Ok(Frame {
-            address,
-            kernel: frame.kernel,
-            symbol,
-            module,
-        })
+        Ok(Frame { address, kernel: frame.kernel, symbol, module })
     }
 
     fn sample(&mut self, sample: SampleRecord) -> Result<Sample, SourceError> {
@@ -343,23 +320,12 @@ impl Recording {
             None => Some(&self.none),
             Some(number) => self.stacks.get(number as usize),
         };
-        let stack = stack
-            .ok_or_else(|| self.wrong(unknown("stack", sample.stack)))?
-            .clone();
+        let stack = stack.ok_or_else(|| self.wrong(unknown("stack", sample.stack)))?.clone();
         let time_ns = self.last_ns.wrapping_add(sample.later_ns as u64);
         let (event, comm) = (event.clone(), self.name(sample.comm)?);
         self.last_ns = time_ns;
         let (cpu, pid, tid) = (sample.cpu, sample.pid, sample.tid);
-        Ok(Sample {
-            time_ns,
-            cpu,
-            pid,
-            tid,
-            comm,
-            event,
-            fields,
-            stack,
-        })
+        Ok(Sample { time_ns, cpu, pid, tid, comm, event, fields, stack })
     }
 
     /// Creates an error for this block.
@@ -385,12 +351,7 @@ impl Source for Recording {
         }
         self.over = true;
         if let Some(symbols) = &mut self.symbols {
-            self.ready.extend(
-                symbols
-                    .notes()
-                    .into_iter()
-                    .map(|note| Item::Note(note.into())),
-            );
+            self.ready.extend(symbols.notes().into_iter().map(|note| Item::Note(note.into())));
         }
         match item {
             Err(error) => {

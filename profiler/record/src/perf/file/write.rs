@@ -228,10 +228,8 @@ impl<W: Write> Writer<W> {
         if let Some(known) = self.frames.get(&frame) {
             return Ok(*known);
         }
-        let written = FrameRecord {
-            pid: if place.kernel { 0 } else { place.pid },
-            ..frame.clone()
-        };
+        let written =
+            FrameRecord { pid: if place.kernel { 0 } else { place.pid }, ..frame.clone() };
         self.put(&Record::Frame(written.clone()))?;
         self.order.push((written, file.cloned()));
         Ok(next(&mut self.frames, frame))
@@ -258,8 +256,7 @@ impl<W: Write> Writer<W> {
             .map_err(io::Error::other)?;
         // Blocks are far below 4 GiB.
         self.output.write_all(&(bytes as u32).to_le_bytes())?;
-        self.output
-            .write_all(&(self.block.len() as u32).to_le_bytes())?;
+        self.output.write_all(&(self.block.len() as u32).to_le_bytes())?;
         self.output.write_all(&self.compressed[..bytes])?;
         self.written += 8 + bytes as u64;
         self.block.clear();

@@ -133,10 +133,7 @@ struct Stop {
 impl Stop {
     /// Returns this moment. Without a row `TLB` no interrupts are counted.
     fn now() -> io::Result<Self> {
-        Ok(Self {
-            ns: now_ns(),
-            interrupts: counters::shootdowns()?.unwrap_or(0),
-        })
+        Ok(Self { ns: now_ns(), interrupts: counters::shootdowns()?.unwrap_or(0) })
     }
 
     fn since(self, start: Stop) -> Self {
@@ -147,10 +144,7 @@ impl Stop {
     }
 
     fn plus(self, other: Stop) -> Self {
-        Self {
-            ns: self.ns + other.ns,
-            interrupts: self.interrupts + other.interrupts,
-        }
+        Self { ns: self.ns + other.ns, interrupts: self.interrupts + other.interrupts }
     }
 }
 
@@ -215,11 +209,7 @@ impl SumReader {
             Some(stop) => self.stopped.plus(Stop::now()?.since(stop)),
             None => self.stopped,
         };
-        Ok(interrupt_factor(
-            stopped,
-            self.summed_ns(),
-            self.seen.all().interrupts,
-        ))
+        Ok(interrupt_factor(stopped, self.summed_ns(), self.seen.all().interrupts))
     }
 
     /// Returns the time, and that of stops until now.
@@ -279,10 +269,7 @@ impl SumReader {
         self.timing = match (self.timing.take(), on) {
             (None, true) => {
                 // A kernel may not time programs.
-                let timing = self
-                    .sums
-                    .time()
-                    .and_then(|of| Ok((of, self.sums.timed_ns()?)));
+                let timing = self.sums.time().and_then(|of| Ok((of, self.sums.timed_ns()?)));
                 timing.ok().map(|(of, timed_ns)| (of, timed_ns, flushes))
             }
             (Some((_, timed_ns, before)), false) => {
@@ -413,10 +400,7 @@ impl SumReader {
             }
             let name = symbols.kernel(*function);
             let fields = vec![
-                (
-                    names.get("func"),
-                    text(name.as_deref().unwrap_or(""), names),
-                ),
+                (names.get("func"), text(name.as_deref().unwrap_or(""), names)),
                 (names.get("count"), Value::Unsigned(new.interrupts)),
             ];
             let of = sample(time_ns, 0, &queued, fields, processes, names);
@@ -497,15 +481,8 @@ mod tests {
 
     #[test]
     fn what_a_cpu_holds_of_an_ended_program_is_kept_until_it_is_taken() {
-        let held = Flushes {
-            flushes: 1,
-            ..Flushes::default()
-        };
-        let mut total = Total {
-            held,
-            is_over: true,
-            ..Total::default()
-        };
+        let held = Flushes { flushes: 1, ..Flushes::default() };
+        let mut total = Total { held, is_over: true, ..Total::default() };
         assert!(total.is_needed());
         (total.taken, total.held) = (held, Flushes::default());
         assert!(!total.is_needed());
@@ -519,40 +496,19 @@ mod tests {
             interrupts,
             ..Flushes::default()
         };
-        let mut total = Total {
-            held: held(100),
-            before: held(90),
-            since: Some((0, 0)),
-            ..Total::default()
-        };
-        let told = total.tell(Some(Scale {
-            interrupts: 9.0,
-            now: (1_000, 0),
-        }));
+        let mut total =
+            Total { held: held(100), before: held(90), since: Some((0, 0)), ..Total::default() };
+        let told = total.tell(Some(Scale { interrupts: 9.0, now: (1_000, 0) }));
         assert_eq!((told.interrupts, total.flushes()), (90, 10));
     }
 
     #[test]
     fn flushes_are_not_scaled_by_interrupts() {
-        let taken = Flushes {
-            flushes: 100,
-            pages: 200,
-            remote: 10,
-            interrupts: 10,
-            ..Flushes::default()
-        };
-        let mut total = Total {
-            taken,
-            since: Some((1_000, 500)),
-            ..Total::default()
-        };
+        let taken =
+            Flushes { flushes: 100, pages: 200, remote: 10, interrupts: 10, ..Flushes::default() };
+        let mut total = Total { taken, since: Some((1_000, 500)), ..Total::default() };
         // Summing stopped for half of the time since the place was first seen, but for nine of ten interrupts.
-        let by = |interrupts| {
-            Some(Scale {
-                interrupts,
-                now: (3_000, 1_500),
-            })
-        };
+        let by = |interrupts| Some(Scale { interrupts, now: (3_000, 1_500) });
         let told = total.tell(by(10.0));
         assert_eq!((told.flushes, told.pages, told.interrupts), (200, 400, 100));
         assert_eq!(total.tell(by(10.0)), Flushes::default());

@@ -149,12 +149,7 @@ mod tests {
                 };
             open += u64::from(phase == Phase::Window);
             let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(
-                step * 5 * MS,
-                [Some(machine), None],
-                [Some(machine), None],
-                0.0,
-            );
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], [Some(machine), None], 0.0);
         }
         let open = open as f64 / steps as f64;
         (spent / (steps as f64 * 10e6), open)
@@ -214,12 +209,7 @@ mod tests {
                 Phase::Off => panic!("after {step} steps"),
             };
             let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(
-                step * 5 * MS,
-                [Some(machine), None],
-                [Some(machine), None],
-                0.0,
-            );
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], [Some(machine), None], 0.0);
         }
         assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
     }

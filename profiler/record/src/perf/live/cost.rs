@@ -103,11 +103,7 @@ impl MeasuredCost {
 
 impl fmt::Display for MeasuredCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MeasuredCost {
-            share,
-            error,
-            pairs,
-        } = self;
+        let MeasuredCost { share, error, pairs } = self;
         write!(
             f,
             "{:.1} % (within {:.1}) in {pairs} pairs of turns with and without",
@@ -120,10 +116,7 @@ impl fmt::Display for MeasuredCost {
 impl Cost {
     /// Creates an account without turns. A flush takes `open_ns` longer if its tracepoint is open.
     pub(super) fn new(open_ns: f64) -> Self {
-        Self {
-            open_ns,
-            ..Self::default()
-        }
+        Self { open_ns, ..Self::default() }
     }
 
     /// Ends a turn in this mode and begins the next. We count only processes that existed at both ends.
@@ -135,11 +128,7 @@ impl Cost {
             if self.turns.len() == KEPT {
                 self.turns.remove(0);
             }
-            self.turns.push(Turn {
-                mode,
-                begun_ns,
-                done,
-            });
+            self.turns.push(Turn { mode, begun_ns, done });
         }
         self.before = Some(now);
     }
@@ -198,11 +187,8 @@ impl Cost {
                     let done = other.done.get(pid)?;
                     (kind(done) >= ENOUGH).then(|| done.cpu_ns as f64 / kind(done) as f64)
                 };
-                let neighbours: Vec<f64> = [before, after]
-                    .into_iter()
-                    .flatten()
-                    .filter_map(each)
-                    .collect();
+                let neighbours: Vec<f64> =
+                    [before, after].into_iter().flatten().filter_map(each).collect();
                 if count < ENOUGH || neighbours.is_empty() {
                     continue;
                 }
@@ -222,9 +208,7 @@ impl Cost {
         // The number of pairs below the true median is binomial. So these two pairs enclose it with 95 %, whatever the
         // distribution of turns is.
         let pairs = ratios.len();
-        let below = ((pairs as f64 / 2.0 - 0.98 * (pairs as f64).sqrt())
-            .floor()
-            .max(0.0)) as usize;
+        let below = ((pairs as f64 / 2.0 - 0.98 * (pairs as f64).sqrt()).floor().max(0.0)) as usize;
         Some(MeasuredCost {
             share,
             error: (ratios[pairs - 1 - below] - share).max(share - ratios[below]),
@@ -242,11 +226,7 @@ impl Cost {
         let once = ((twice.share + open) / rest).max(0.0);
         let once_error = twice.error / (rest * rest);
         let beside = match mode {
-            Mode::Sums => MeasuredCost {
-                share: 0.0,
-                error: 0.0,
-                ..twice
-            },
+            Mode::Sums => MeasuredCost { share: 0.0, error: 0.0, ..twice },
             Mode::Twice => twice,
             Mode::Off => return None,
             mode => self.beside_sums(mode)?,
@@ -314,11 +294,7 @@ impl Cost {
             error += of.error * cpu_ns / all;
         }
         let rest = all - spent;
-        (rest > 0.0).then(|| MeasuredCost {
-            share: spent / rest,
-            error,
-            pairs: sums.pairs,
-        })
+        (rest > 0.0).then(|| MeasuredCost { share: spent / rest, error, pairs: sums.pairs })
     }
 }
 
@@ -335,9 +311,7 @@ mod tests {
         let order = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Window];
         for turn in 0..200u32 {
             let mode = order[turn as usize % order.len()];
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let random = (state >> 33) as f64 / f64::from(1u32 << 31) - 0.5;
             let flushes = 5000.0 * (1.0 + random * noise);
             let each = 4000.0 * (1.0 + more[mode as usize]) * (1.0 + f64::from(turn) / 400.0);
@@ -366,11 +340,7 @@ mod tests {
     #[test]
     fn what_a_mode_costs_is_found_though_the_program_changes() {
         let cost = played([0.05, 0.10, 0.40, 0.0, 0.0], 0.5);
-        for (mode, expected) in [
-            (Mode::Sums, 0.05),
-            (Mode::Twice, 0.10),
-            (Mode::Window, 0.40),
-        ] {
+        for (mode, expected) in [(Mode::Sums, 0.05), (Mode::Twice, 0.10), (Mode::Window, 0.40)] {
             let of = cost.of(mode).unwrap();
             assert!((of.share - expected).abs() < 0.01, "{mode:?}: {of:?}");
         }
@@ -395,9 +365,7 @@ mod tests {
 
     #[test]
     fn a_share_is_certain_only_if_pairs_agree() {
-        let quiet = played([0.05, 0.10, 0.40, 0.0, 0.0], 0.5)
-            .overall(0.0)
-            .unwrap();
+        let quiet = played([0.05, 0.10, 0.40, 0.0, 0.0], 0.5).overall(0.0).unwrap();
         assert!(quiet.is_certain(), "{quiet}");
         // A program whose phases last for one turn: each pair shows another cost.
         let mut cost = Cost::default();
@@ -433,13 +401,7 @@ mod tests {
         for turn in 0..50u64 {
             let mut now = Reading::default();
             let cpu_ns = turn * 1_000_000;
-            now.insert(
-                7,
-                WorkDone {
-                    cpu_ns,
-                    ..WorkDone::default()
-                },
-            );
+            now.insert(7, WorkDone { cpu_ns, ..WorkDone::default() });
             let mode = [Mode::Sums, Mode::Twice][turn as usize % 2];
             cost.turn(mode, turn * 25_000_000, now);
         }

@@ -79,12 +79,7 @@ impl Reader<'_> {
             Entry::Sample(unread) => self.sample(&unread, sink),
             Entry::Lost(count) => {
                 self.state.lost += count;
-                sink.item(&Item::Lost(LostEvents {
-                    why: LossReason::Full,
-                    time_ns,
-                    cpu,
-                    count,
-                }))
+                sink.item(&Item::Lost(LostEvents { why: LossReason::Full, time_ns, cpu, count }))
             }
             Entry::Other(kind, bits, bytes) => {
                 match records::change(kind, bits, time_ns, bytes, self.names) {

@@ -44,16 +44,11 @@ impl CallEnds {
 
     /// Returns the points of both ends. `all` has the numbers of the shared tracepoints.
     pub(super) fn points(self, all: [u64; 2]) -> impl Iterator<Item = Point> {
-        let taken = all
-            .into_iter()
-            .zip(self.0)
-            .filter(|(_, calls)| !calls.is_empty());
+        let taken = all.into_iter().zip(self.0).filter(|(_, calls)| !calls.is_empty());
         taken.map(|(id, calls)| {
             let numbers: BTreeSet<u64> = calls.iter().map(|&(number, _)| number).collect();
-            let each: Vec<String> = numbers
-                .iter()
-                .map(|number| format!("id == {number}"))
-                .collect();
+            let each: Vec<String> =
+                numbers.iter().map(|number| format!("id == {number}")).collect();
             Point {
                 of: PointEvents::Calls(calls),
                 id,
@@ -181,9 +176,7 @@ impl FrequentEvents {
 
     /// Returns whether closing has ended since the last call.
     pub(super) fn has_closed(&mut self) -> bool {
-        self.closing
-            .take_if(|thread| thread.is_finished())
-            .is_some()
+        self.closing.take_if(|thread| thread.is_finished()).is_some()
     }
 
     /// Opens closed frequent events. Returns whether there were any.

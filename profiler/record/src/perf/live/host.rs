@@ -21,10 +21,7 @@ pub(super) fn spent_ns() -> u64 {
 pub(super) fn process_ns(pid: u32) -> Option<u64> {
     // Linux identifies the clock of a process by the complement of its number.
     let clock = (!(pid.cast_signed()) << 3) | 2;
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to `time` alone, which lives.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     (result == 0)
@@ -49,9 +46,7 @@ pub(super) fn host() -> Host {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = |name: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        lines
-            .find(|(key, _)| key.trim() == name)
-            .map(|(_, value)| value.trim().to_owned())
+        lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
     };
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Host {
@@ -197,10 +192,7 @@ mod tests {
             meanwhile
         };
         let meanwhile = read();
-        assert!(
-            [before, libc::SCHED_RR | RESET].contains(&meanwhile),
-            "{meanwhile}"
-        );
+        assert!([before, libc::SCHED_RR | RESET].contains(&meanwhile), "{meanwhile}");
         // Even if the flag stayed, the second time must work like the first.
         assert_eq!(read() & !RESET, meanwhile & !RESET);
         let flagged = scheduled(before | RESET, libc::sched_param { sched_priority: 0 });

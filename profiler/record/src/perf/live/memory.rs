@@ -80,10 +80,7 @@ impl Area {
         // SAFETY: the kernel chooses an address where nothing is.
         let start =
             unsafe { mmap_anonymous(null_mut(), pages * PAGE, read | write, MapFlags::PRIVATE) };
-        let area = Area {
-            start: start.ok()?.cast(),
-            pages,
-        };
+        let area = Area { start: start.ok()?.cast(), pages };
         // A kernel without huge pages refuses this advice, and doesn't need it.
         let _ = area.advise(Advice::LinuxNoHugepage);
         Some(area)
@@ -120,10 +117,9 @@ impl Area {
                 .map(|took| took / self.pages as f64);
             self.advise(Advice::LinuxDontNeed).ok()?;
             chosen = Some(match chosen {
-                Some(known) => PageTimes {
-                    fault: choose(known.fault, fault),
-                    zero: choose(known.zero, zero),
-                },
+                Some(known) => {
+                    PageTimes { fault: choose(known.fault, fault), zero: choose(known.zero, zero) }
+                }
                 None => PageTimes { fault, zero },
             });
         }

@@ -48,16 +48,10 @@ impl Plan {
         let mut ends = CallEnds::default();
         for wanted in wanted {
             let added = asked.add(wanted, &mut ends, tracefs, names, host);
-            added.map_err(|error| RecordError::Event {
-                event: wanted.event.clone(),
-                error,
-            })?;
+            added.map_err(|error| RecordError::Event { event: wanted.event.clone(), error })?;
         }
         if asked.events.is_empty() && !wanted.is_empty() {
-            let what = format!(
-                "this kernel has none of these events: {}",
-                host.missing.join(", ")
-            );
+            let what = format!("this kernel has none of these events: {}", host.missing.join(", "));
             return Err(RecordError::Missing(what));
         }
         if let Some(all) = asked.all_calls {
@@ -135,9 +129,7 @@ impl Plan {
 fn all_calls(tracefs: &Tracefs, names: &mut NameTable) -> Option<[u64; 2]> {
     let mut id = |event| {
         let format = tracefs.format(event, names).ok()??;
-        rings::accepts(format.id, c"id == 0")
-            .ok()?
-            .then_some(format.id)
+        rings::accepts(format.id, c"id == 0").ok()?.then_some(format.id)
     };
     let [enter, exit] = frequent::ALL;
     Some([id(enter)?, id(exit)?])
@@ -150,8 +142,5 @@ fn without_filter(wanted: &EventRequest, asked: &Filter) -> String {
         true => "all of its events are recorded, which costs more",
         false => "it is not recorded, and other events take its place",
     };
-    format!(
-        "This kernel refuses the filter \"{}\" of {event}: {done}.",
-        asked.text
-    )
+    format!("This kernel refuses the filter \"{}\" of {event}: {done}.", asked.text)
 }

@@ -100,13 +100,7 @@ impl Processes {
                     continue;
                 };
                 let comm = names.get(comm.trim_end_matches('\n'));
-                changes.push(Change::Named {
-                    time_ns: 0,
-                    pid,
-                    tid,
-                    comm,
-                    exec: false,
-                });
+                changes.push(Change::Named { time_ns: 0, pid, tid, comm, exec: false });
             }
             let maps = std::fs::read_to_string(directory.join("maps")).unwrap_or_default();
             let mapped = maps.lines().filter_map(|line| mapped(pid, line, names));
@@ -121,9 +115,7 @@ impl Processes {
 
     /// Returns whether this process is recorded.
     pub(super) fn is_wanted(&self, pid: u32) -> bool {
-        self.wanted
-            .as_ref()
-            .is_none_or(|wanted| wanted.contains(&pid))
+        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&pid))
     }
 
     /// Records the process that was started for the recording.
@@ -150,11 +142,7 @@ impl Processes {
 
     /// Returns the name of a thread. Empty if it isn't known.
     pub(super) fn comm(&self, tid: u32, names: &mut NameTable) -> Arc<str> {
-        match self
-            .threads
-            .get(&tid)
-            .and_then(|thread| thread.comm.as_ref())
-        {
+        match self.threads.get(&tid).and_then(|thread| thread.comm.as_ref()) {
             Some(comm) => comm.clone(),
             None if tid == 0 => names.get("swapper"),
             None => names.get(""),
@@ -173,26 +161,14 @@ impl Processes {
     /// Applies a change. Returns whether it must be written.
     pub(super) fn take(&mut self, change: &Change) -> bool {
         match *change {
-            Change::Named {
-                pid,
-                tid,
-                ref comm,
-                exec,
-                ..
-            } => {
+            Change::Named { pid, tid, ref comm, exec, .. } => {
                 self.begins(pid, tid, Some(comm.clone()));
                 if exec {
                     self.process(pid).mappings = Mappings::default();
                     self.mappings_changed(pid);
                 }
             }
-            Change::Forked {
-                pid,
-                tid,
-                parent,
-                parent_tid,
-                ..
-            } => {
+            Change::Forked { pid, tid, parent, parent_tid, .. } => {
                 let comm = self.threads.get(&parent_tid);
                 let comm = comm.and_then(|thread| thread.comm.clone());
                 if pid != parent {
@@ -222,31 +198,15 @@ impl Processes {
             }
             // Records of a thread may come after that of its end, so we keep it for a while.
             Change::Exited { time_ns, pid, tid } => self.ends(time_ns, pid, tid),
-            Change::Mapped {
-                pid,
-                start,
-                bytes,
-                offset,
-                ref module,
-                ..
-            } => {
+            Change::Mapped { pid, start, bytes, offset, ref module, .. } => {
                 let end = start.saturating_add(bytes);
                 let mappings = Arc::make_mut(&mut self.process(pid).mappings);
-                let before = mappings
-                    .range(..end)
-                    .rev()
-                    .take_while(|(_, m)| m.end > start);
+                let before = mappings.range(..end).rev().take_while(|(_, m)| m.end > start);
                 let covered: Vec<u64> = before.map(|(begin, _)| *begin).collect();
                 for begin in covered {
                     let old = mappings.remove(&begin).expect("it was just found");
                     if begin < start {
-                        mappings.insert(
-                            begin,
-                            Mapping {
-                                end: start,
-                                ..old.clone()
-                            },
-                        );
+                        mappings.insert(begin, Mapping { end: start, ..old.clone() });
                     }
                     if old.end > end {
                         let offset = old.offset + (end - begin);
@@ -255,14 +215,7 @@ impl Processes {
                 }
                 let file = symbols::is_file(module);
                 let module = module.clone();
-                mappings.insert(
-                    start,
-                    Mapping {
-                        end,
-                        offset,
-                        module,
-                    },
-                );
+                mappings.insert(start, Mapping { end, offset, module });
                 if file {
                     self.mappings_changed(pid);
                 }
@@ -305,10 +258,7 @@ impl Processes {
 
     /// Adds a thread, or renames it.
     fn begins(&mut self, pid: u32, tid: u32, comm: Option<Arc<str>>) {
-        let thread = Thread {
-            comm,
-            ended_ns: None,
-        };
+        let thread = Thread { comm, ended_ns: None };
         let before = self.threads.insert(tid, thread);
         let process = self.process(pid);
         if before.is_none_or(|before| before.ended_ns.is_some()) {
@@ -346,19 +296,11 @@ impl Processes {
             self.ended.pop_front();
             // The number may be in use again.
             let ended = Some(time_ns);
-            if self
-                .threads
-                .get(&tid)
-                .is_some_and(|of| of.ended_ns == ended)
-            {
+            if self.threads.get(&tid).is_some_and(|of| of.ended_ns == ended) {
                 self.threads.remove(&tid);
                 forgotten(Removal::Thread(tid));
             }
-            if self
-                .processes
-                .get(&pid)
-                .is_some_and(|of| of.ended_ns == ended)
-            {
+            if self.processes.get(&pid).is_some_and(|of| of.ended_ns == ended) {
                 self.processes.remove(&pid);
                 if let Some(wanted) = &mut self.wanted {
                     wanted.remove(&pid);
@@ -401,29 +343,20 @@ impl Processes {
     /// Returns the places of addresses on a program's stack, innermost first.
     pub(super) fn user_places(&self, pid: u32, addresses: impl Iterator<Item = u64>) -> Vec<Place> {
         let places = addresses.enumerate();
-        places
-            .map(|(at, address)| self.place(pid, address, false, at > 0))
-            .collect()
+        places.map(|(at, address)| self.place(pid, address, false, at > 0)).collect()
     }
 
     /// Looks up the mapping at an address.
     fn place(&self, pid: u32, address: u64, kernel: bool, call: bool) -> Place {
         let found = match kernel {
             true => None,
-            false => self
-                .processes
-                .get(&pid)
-                .and_then(|of| of.mappings.range(..=address).next_back()),
+            false => {
+                self.processes.get(&pid).and_then(|of| of.mappings.range(..=address).next_back())
+            }
         };
         let found = found.filter(|(_, mapping)| address < mapping.end);
         let module = found.map(|(start, m)| (m.module.clone(), m.offset + (address - start)));
-        Place {
-            address,
-            kernel,
-            call,
-            pid,
-            module,
-        }
+        Place { address, kernel, call, pid, module }
     }
 }
 
@@ -444,9 +377,7 @@ fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) 
     let found = descendants(&wanted, running);
     wanted.extend(found.iter().map(|(pid, _)| pid));
     let named = found.iter();
-    let mut found: Vec<_> = named
-        .map(|(pid, process)| format!("{} {pid}", process.comm))
-        .collect();
+    let mut found: Vec<_> = named.map(|(pid, process)| format!("{} {pid}", process.comm)).collect();
     if !found.is_empty() {
         let more = found.len().saturating_sub(NAMED);
         found.truncate(NAMED);
@@ -462,16 +393,13 @@ fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) 
 
 /// Returns the descendants of these processes, each with the kernel's account of it.
 pub(super) fn descendants(of: &HashSet<u32>, running: &[u32]) -> Vec<(u32, counters::Process)> {
-    let known = running
-        .iter()
-        .filter_map(|&pid| Some((pid, counters::process(pid)?)));
+    let known = running.iter().filter_map(|&pid| Some((pid, counters::process(pid)?)));
     let mut others: Vec<_> = known.filter(|(pid, _)| !of.contains(pid)).collect();
     let mut parents = of.clone();
     let mut found = Vec::new();
     while !parents.is_empty() {
-        let (children, rest): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .partition(|(_, process)| parents.contains(&process.parent));
+        let (children, rest): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|(_, process)| parents.contains(&process.parent));
         others = rest;
         parents = children.iter().map(|(pid, _)| *pid).collect();
         found.extend(children);
@@ -482,9 +410,7 @@ pub(super) fn descendants(of: &HashSet<u32>, running: &[u32]) -> Vec<(u32, count
 /// Lists the entries of a directory that are numbers.
 pub(crate) fn numbers(directory: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Parses a mapping of code from a line of `/proc/PID/maps`.
@@ -500,14 +426,7 @@ fn mapped(pid: u32, line: &str, names: &mut NameTable) -> Option<Change> {
     rights.contains('x').then_some(())?;
     let bytes = end.checked_sub(start)?;
     let module = names.get(module.strip_suffix(" (deleted)").unwrap_or(module));
-    Some(Change::Mapped {
-        time_ns: 0,
-        pid,
-        start,
-        bytes,
-        offset: hex(offset)?,
-        module,
-    })
+    Some(Change::Mapped { time_ns: 0, pid, start, bytes, offset: hex(offset)?, module })
 }
 
 #[cfg(test)]
@@ -535,14 +454,7 @@ mod tests {
     }
 
     fn map(pid: u32, start: u64, bytes: u64, module: &str) -> Change {
-        Change::Mapped {
-            time_ns: 0,
-            pid,
-            start,
-            bytes,
-            offset: 0,
-            module: module.into(),
-        }
+        Change::Mapped { time_ns: 0, pid, start, bytes, offset: 0, module: module.into() }
     }
 
     fn module(processes: &Processes, pid: u32, address: u64) -> Option<(String, u64)> {
@@ -557,29 +469,20 @@ mod tests {
         processes.take(&map(1, 0x2000, 0x1000, "b"));
         assert_eq!(module(&processes, 1, 0x1fff), Some(("a".to_owned(), 0xfff)));
         assert_eq!(module(&processes, 1, 0x2004), Some(("b".to_owned(), 4)));
-        assert_eq!(
-            module(&processes, 1, 0x3004),
-            Some(("a".to_owned(), 0x2004))
-        );
+        assert_eq!(module(&processes, 1, 0x3004), Some(("a".to_owned(), 0x2004)));
         assert_eq!(module(&processes, 1, 0x4000), None);
         assert_eq!(module(&processes, 2, 0x1000), None);
     }
 
     #[test]
     fn children_inherit_mappings_and_being_wanted() {
-        let mut processes = Processes {
-            wanted: Some(HashSet::from([1])),
-            ..Processes::default()
-        };
+        let mut processes = Processes { wanted: Some(HashSet::from([1])), ..Processes::default() };
         assert!(processes.take(&map(1, 0x1000, 0x1000, "a")));
         assert!(processes.take(&Change::forked(0, 2, 1)));
         assert!(!processes.take(&Change::forked(0, 4, 3)));
         processes.take(&map(1, 0x1000, 0x1000, "new"));
         assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
-        assert!(
-            !processes.take(&Change::forked(0, 2, 3)),
-            "the number was used again"
-        );
+        assert!(!processes.take(&Change::forked(0, 2, 3)), "the number was used again");
         processes.want_command(5);
         assert!(processes.take(&Change::forked(0, 5, 3)));
     }
@@ -604,17 +507,8 @@ mod tests {
     #[test]
     fn what_has_ended_is_forgotten_after_a_while_unless_its_number_is_used_again() {
         let mut names = NameTable::default();
-        let mut processes = Processes {
-            wanted: Some(HashSet::from([1])),
-            ..Processes::default()
-        };
-        let thread = |tid| Change::Forked {
-            time_ns: 0,
-            pid: 2,
-            tid,
-            parent: 2,
-            parent_tid: 2,
-        };
+        let mut processes = Processes { wanted: Some(HashSet::from([1])), ..Processes::default() };
+        let thread = |tid| Change::Forked { time_ns: 0, pid: 2, tid, parent: 2, parent_tid: 2 };
         let exited = |time_ns, pid, tid| Change::Exited { time_ns, pid, tid };
         for change in [
             Change::named(0, 1, "server", false),
@@ -656,19 +550,8 @@ mod tests {
         let mut places = Vec::new();
         let chain = [CONTEXT_KERNEL, 1, 2, CONTEXT_USER, 3, 4];
         Processes::default().places(7, &chain, None, &mut places);
-        let told: Vec<_> = places
-            .iter()
-            .map(|p| (p.address, p.kernel, p.call))
-            .collect();
-        assert_eq!(
-            told,
-            [
-                (1, true, false),
-                (2, true, true),
-                (3, false, false),
-                (4, false, true)
-            ]
-        );
+        let told: Vec<_> = places.iter().map(|p| (p.address, p.kernel, p.call)).collect();
+        assert_eq!(told, [(1, true, false), (2, true, true), (3, false, false), (4, false, true)]);
     }
 
     #[test]
@@ -688,10 +571,7 @@ mod tests {
         assert!(
             matches!(mapped(1, line, &mut names), Some(Change::Mapped { module, .. }) if &*module == "//anon")
         );
-        assert_eq!(
-            mapped(1, "7f00-8000 rw-p 00000000 00:00 0 [heap]", &mut names),
-            None
-        );
+        assert_eq!(mapped(1, "7f00-8000 rw-p 00000000 00:00 0 [heap]", &mut names), None);
         assert_eq!(mapped(1, "nonsense", &mut names), None);
     }
 }

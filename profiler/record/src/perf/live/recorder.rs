@@ -163,12 +163,7 @@ impl Recorder {
         let tracefs = Tracefs::find().map_err(RecordError::Missing)?;
         let mut names = NameTable::default();
         let asked = Plan::of(&options.wanted, &tracefs, &mut names, &mut host)?;
-        let Plan {
-            events,
-            mut points,
-            mut notes,
-            ..
-        } = asked;
+        let Plan { events, mut points, mut notes, .. } = asked;
         let file_limit = FileLimit::raise();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
@@ -288,11 +283,7 @@ impl Recorder {
     /// Passes the items known in advance to the sink, and opens the first window. Returns the counters of that moment.
     fn begin<S: Sink>(&mut self, sink: &mut S) -> Result<Statistics, RecordError> {
         let mut items = vec![Item::Host(self.host.clone())];
-        items.extend(
-            std::mem::take(&mut self.changes)
-                .into_iter()
-                .map(Item::Change),
-        );
+        items.extend(std::mem::take(&mut self.changes).into_iter().map(Item::Change));
         items.extend(self.prices.map(Item::Prices));
         let told = items.iter().try_for_each(|item| sink.item(item));
         told.map_err(failed(WRITTEN))?;
@@ -307,8 +298,7 @@ impl Recorder {
             .and_then(|()| self.turn(Phase::Counting, Phase::Window))
             .map_err(failed(SWITCHED))?;
         drop(ahead);
-        sink.item(&Item::Statistics(before.clone()))
-            .map_err(failed(WRITTEN))?;
+        sink.item(&Item::Statistics(before.clone())).map_err(failed(WRITTEN))?;
         Ok(before)
     }
 
@@ -324,8 +314,7 @@ impl Recorder {
         let mut ended = None;
         loop {
             let now = now_ns();
-            self.drain(now.saturating_sub(HELD_NS), sink, state)
-                .map_err(failed(WRITTEN))?;
+            self.drain(now.saturating_sub(HELD_NS), sink, state).map_err(failed(WRITTEN))?;
             if now >= state.looked_ns + LOOK_NS {
                 self.look(now, before, state).map_err(failed(COUNTERS))?;
                 // If there is a command, its exit decides instead: it has a status and a usage.
@@ -337,8 +326,7 @@ impl Recorder {
                 state.told_ns = now;
                 self.take_sums().map_err(failed(COUNTERS))?;
                 self.tell_sums(now, false, sink)?;
-                sink.second(self.progress(now, sink.written(), state))
-                    .map_err(failed(WRITTEN))?;
+                sink.second(self.progress(now, sink.written(), state)).map_err(failed(WRITTEN))?;
             }
             self.steer(now, state).map_err(failed(SWITCHED))?;
             if let Some(running) = &mut child
@@ -532,12 +520,7 @@ impl Recorder {
                 self.trial.timed_ns = Some(now + TURN_NS.0);
             }
             let (first, later) = TRIALS_NS;
-            self.trial.due_ns = now
-                + if self.trial.count < FIRST_TRIALS {
-                    first
-                } else {
-                    later
-                };
+            self.trial.due_ns = now + if self.trial.count < FIRST_TRIALS { first } else { later };
             state.look_again();
         }
         Ok(true)
@@ -580,11 +563,7 @@ impl Recorder {
         };
         for (pid, flushes) in flushes {
             if let (Some(cpu_ns), Some(process)) = (process_ns(pid), counters::process(pid)) {
-                let done = WorkDone {
-                    cpu_ns,
-                    flushes,
-                    faults: process.own.faults,
-                };
+                let done = WorkDone { cpu_ns, flushes, faults: process.own.faults };
                 reading.insert(pid, done);
             }
         }
@@ -617,8 +596,7 @@ impl Recorder {
         let (processes, names) = (&mut self.processes, &mut self.names);
         let told = adding.tell(now, is_whole, processes, names, &mut self.symbols);
         for (sample, places) in told.map_err(failed(COUNTERS))? {
-            sink.sample(&sample, &places, &mut self.symbols)
-                .map_err(failed(WRITTEN))?;
+            sink.sample(&sample, &places, &mut self.symbols).map_err(failed(WRITTEN))?;
         }
         Ok(())
     }
@@ -645,13 +623,11 @@ impl Recorder {
         state: &mut RecordingState,
         mut sink: S,
     ) -> Result<(Summary, S::Output), RecordError> {
-        self.turn(state.phase, Phase::Counting)
-            .map_err(failed(SWITCHED))?;
+        self.turn(state.phase, Phase::Counting).map_err(failed(SWITCHED))?;
         let ended = self.rings.iter_mut().try_for_each(Ring::end);
         ended.map_err(failed(SWITCHED))?;
         let end_ns = now_ns();
-        self.measure(state.phase.mode(self.frequent.is_closing()))
-            .map_err(failed(COUNTERS))?;
+        self.measure(state.phase.mode(self.frequent.is_closing())).map_err(failed(COUNTERS))?;
         state.close(end_ns);
         // These two are compared with each other, so we read them close together.
         let taken = self.take_sums();
@@ -661,8 +637,7 @@ impl Recorder {
         let faults = after.vm("pgfault").zip(before.vm("pgfault"));
         self.times.look_at_all();
         let read = self.drain(u64::MAX, &mut sink, state);
-        read.and_then(|()| self.missing(end_ns, &mut sink, state))
-            .map_err(failed(WRITTEN))?;
+        read.and_then(|()| self.missing(end_ns, &mut sink, state)).map_err(failed(WRITTEN))?;
         let mut exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
         self.tell_sums(end_ns, true, &mut sink)?;
@@ -707,18 +682,12 @@ impl Recorder {
             outlived: false,
         };
         let notes = std::mem::take(&mut self.notes).into_iter();
-        items.extend(
-            notes
-                .chain([summary.to_string()])
-                .map(|note| Item::Note(note.into())),
-        );
+        items.extend(notes.chain([summary.to_string()]).map(|note| Item::Note(note.into())));
         let told = items.iter().try_for_each(|item| sink.item(item));
         let output = told.and_then(|()| sink.finish(&mut self.symbols));
         // Wait, so that no event stays open in the kernel.
         let _ = closing.map(thread::JoinHandle::join);
-        output
-            .map(|output| (summary, output))
-            .map_err(failed(WRITTEN))
+        output.map(|output| (summary, output)).map_err(failed(WRITTEN))
     }
 
     /// Returns the counts of all events, exact and recorded. Page faults are by the kernel's own count, `faults`
@@ -760,17 +729,13 @@ impl Recorder {
 
     /// Switches every CPU from one phase to another.
     fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
-        self.rings
-            .iter_mut()
-            .try_for_each(|ring| ring.turn(from, to))
+        self.rings.iter_mut().try_for_each(|ring| ring.turn(from, to))
     }
 
     /// Starts the command to record.
     fn spawn(&mut self, mut command: Command) -> Result<Child, RecordError> {
-        let child = self
-            .file_limit
-            .without(|| command.spawn())
-            .map_err(|error| RecordError::Command {
+        let child =
+            self.file_limit.without(|| command.spawn()).map_err(|error| RecordError::Command {
                 command: command.get_program().to_string_lossy().into_owned(),
                 error,
             })?;
@@ -818,18 +783,10 @@ impl Recorder {
     ) -> io::Result<()> {
         for ring in &mut self.rings {
             let MissingEvents { full, unexplained } = ring.missing()?;
-            for (why, count) in [
-                (LossReason::Full, full),
-                (LossReason::Unexplained, unexplained),
-            ] {
+            for (why, count) in [(LossReason::Full, full), (LossReason::Unexplained, unexplained)] {
                 if count > 0 {
                     state.lost += count;
-                    sink.item(&Item::Lost(LostEvents {
-                        why,
-                        time_ns,
-                        cpu: ring.cpu,
-                        count,
-                    }))?;
+                    sink.item(&Item::Lost(LostEvents { why, time_ns, cpu: ring.cpu, count }))?;
                 }
             }
         }
@@ -839,8 +796,5 @@ impl Recorder {
 
 /// Creates an error for a failed step.
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> RecordError {
-    move |error| RecordError::Other {
-        what: what.to_owned(),
-        error,
-    }
+    move |error| RecordError::Other { what: what.to_owned(), error }
 }

@@ -24,12 +24,7 @@ pub(super) struct OpenEvent {
 impl OpenEvent {
     /// Returns its counts. `exact` is the kernel's.
     pub(super) fn count(&self, exact: u64) -> Count {
-        Count {
-            event: self.name.to_string(),
-            exact,
-            seen: self.seen,
-            kept: self.kept,
-        }
+        Count { event: self.name.to_string(), exact, seen: self.seen, kept: self.kept }
     }
 }
 
@@ -69,9 +64,7 @@ impl Vectors {
             .filter_map(|word| Some(u64::from_ne_bytes(*word.first_chunk()?)))
             .take(2 * MOST_RANGES.min(length as usize))
             .collect();
-        let ranges = words
-            .chunks_exact(2)
-            .map(|of| format!("{}+{}", of[0], of[1]));
+        let ranges = words.chunks_exact(2).map(|of| format!("{}+{}", of[0], of[1]));
         Some(ranges.collect::<Vec<_>>().join(","))
     }
 }
@@ -91,9 +84,7 @@ pub(super) fn keep(
         return None;
     }
     let raw = record.raw()?;
-    let mut fields = event
-        .format
-        .decode(raw, names, |address| symbols.kernel(address));
+    let mut fields = event.format.decode(raw, names, |address| symbols.kernel(address));
     places.clear();
     // Of a program that isn't recorded we need only the name and the call. So we don't read its files to unwind.
     let registers = record.regs_user().map(|registers| &registers.regs[..]);
@@ -168,11 +159,7 @@ pub(super) fn change(
             comm: name(8)?,
             exec: bits & kinds::COMM_EXEC != 0,
         },
-        kinds::EXIT => Change::Exited {
-            time_ns,
-            pid: short(0)?,
-            tid: short(8)?,
-        },
+        kinds::EXIT => Change::Exited { time_ns, pid: short(0)?, tid: short(8)? },
         kinds::FORK => Change::Forked {
             time_ns,
             pid: short(0)?,
@@ -213,29 +200,13 @@ mod tests {
         let mut names = NameTable::default();
         let mut read = |kind, bits, bytes: &[u8]| change(kind, bits, 9, bytes, &mut names);
         let comm = record(&[1, 2], &[], b"make");
-        let make = |exec| Change::Named {
-            time_ns: 9,
-            pid: 1,
-            tid: 2,
-            comm: "make".into(),
-            exec,
-        };
+        let make = |exec| Change::Named { time_ns: 9, pid: 1, tid: 2, comm: "make".into(), exec };
         assert_eq!(read(3, 1 << 13, &comm), Some(make(true)));
         assert_eq!(read(3, 0, &comm), Some(make(false)));
-        let forked = Change::Forked {
-            time_ns: 9,
-            pid: 1,
-            tid: 3,
-            parent: 2,
-            parent_tid: 4,
-        };
+        let forked = Change::Forked { time_ns: 9, pid: 1, tid: 3, parent: 2, parent_tid: 4 };
         let ids = record(&[1, 2, 3, 4], &[5], b"");
         assert_eq!(read(7, 0, &ids), Some(forked));
-        let exited = Change::Exited {
-            time_ns: 9,
-            pid: 1,
-            tid: 3,
-        };
+        let exited = Change::Exited { time_ns: 9, pid: 1, tid: 3 };
         assert_eq!(read(4, 0, &ids), Some(exited));
         let mut map = record(&[1, 2], &[0x1000, 0x2000, 0x3000, 6, 7, 8, 9], b"");
         map.truncate(64);

@@ -91,9 +91,7 @@ pub(super) struct Point {
 /// For example, tracing one system call slows all of them down. And each call that changes memory passes several of the
 /// other tracepoints.
 pub(super) fn is_frequent(event: &str) -> bool {
-    ["syscalls:", "mmap_lock:", "tlb:"]
-        .iter()
-        .any(|group| event.starts_with(group))
+    ["syscalls:", "mmap_lock:", "tlb:"].iter().any(|group| event.starts_with(group))
         || event == FAULTS
 }
 
@@ -212,10 +210,7 @@ impl MissingEvents {
     /// and the losses that it has reported. Kernels before 6.0 don't count lost records (`None`).
     fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> MissingEvents {
         let full = lost.map_or(0, |lost| lost.saturating_sub(told));
-        MissingEvents {
-            full,
-            unexplained: happened.saturating_sub(seen + told + full),
-        }
+        MissingEvents { full, unexplained: happened.saturating_sub(seen + told + full) }
     }
 }
 
@@ -251,16 +246,10 @@ impl Ring {
     /// If the kernel refuses.
     fn open(cpu: u32, bytes: usize, points: &[Point], counts_lost: bool) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
-        news.comm(true)
-            .comm_exec(true)
-            .task(true)
-            .wakeup_watermark(bytes / AWAKE);
+        news.comm(true).comm_exec(true).task(true).wakeup_watermark(bytes / AWAKE);
         let mut sampler = news.build()?.sampled(bytes)?;
         let mut windows = on_cpu(Software::DUMMY, cpu).build()?;
-        let mut counting = Group::builder()
-            .any_pid()
-            .one_cpu(cpu as usize)
-            .build_group()?;
+        let mut counting = Group::builder().any_pid().one_cpu(cpu as usize).build_group()?;
         let (mut recorded, mut layouts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         let mut numbers = FxHashMap::default();
         for (index, point) in points.iter().enumerate() {
@@ -270,12 +259,7 @@ impl Ring {
             recorded.push(Some(event));
             if let (true, &PointEvents::Event(event)) = (point.counted, &point.of) {
                 let mut count = Builder::new(Tracepoint::with_id(point.id));
-                count
-                    .any_pid()
-                    .one_cpu(cpu as usize)
-                    .include_kernel()
-                    .include_hv()
-                    .enabled(true);
+                count.any_pid().one_cpu(cpu as usize).include_kernel().include_hv().enabled(true);
                 let count = counting.add(&count)?;
                 if let Some(filter) = &point.filter {
                     restrict(&count, filter)?;
@@ -368,10 +352,7 @@ impl Ring {
     /// Returns the events that happened while they were recorded and left no record.
     pub(super) fn missing(&mut self) -> io::Result<MissingEvents> {
         let mut all = self.closed;
-        self.recorded
-            .iter_mut()
-            .flatten()
-            .try_for_each(|event| all.add(event))?;
+        self.recorded.iter_mut().flatten().try_for_each(|event| all.add(event))?;
         Ok(MissingEvents::of(all.count, self.seen, all.lost, self.lost))
     }
 
@@ -411,11 +392,7 @@ impl Ring {
         if let Some(index) = index
             && let Some(point) = points.get(index)
         {
-            take(Entry::Sample(RawEvent {
-                bytes: &bytes,
-                point,
-                layout: &self.layouts[index],
-            }));
+            take(Entry::Sample(RawEvent { bytes: &bytes, point, layout: &self.layouts[index] }));
         }
         true
     }
@@ -453,11 +430,7 @@ pub(super) fn wait(rings: &[Ring], most: Duration) {
 /// continue without it.
 fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let begun = Instant::now();
-    let of = |fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let of = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut buffers: Vec<_> = descriptors.map(of).collect();
     loop {
         let rest = most.saturating_sub(begun.elapsed());
@@ -482,10 +455,7 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
 
 /// Returns whether the kernel counts the lost records of each event. Linux does since 6.0.
 pub(super) fn counts_lost() -> bool {
-    Builder::new(Software::DUMMY)
-        .read_format(ReadFormat::LOST)
-        .build()
-        .is_ok()
+    Builder::new(Software::DUMMY).read_format(ReadFormat::LOST).build().is_ok()
 }
 
 /// Returns whether the kernel accepts this filter of a tracepoint.
@@ -494,9 +464,7 @@ pub(super) fn counts_lost() -> bool {
 ///
 /// If it refuses the tracepoint itself.
 pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
-    let event = Builder::new(Tracepoint::with_id(id))
-        .include_kernel()
-        .build()?;
+    let event = Builder::new(Tracepoint::with_id(id)).include_kernel().build()?;
     Ok(restrict(&event, filter).is_ok())
 }
 
@@ -524,18 +492,12 @@ fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
 fn sampled(builder: &mut Builder<'static>, stack: Stack) {
     let whole = matches!(stack, Stack::Whole | Stack::Unwound);
     builder.sample_period(1).enabled(true);
-    builder
-        .exclude_callchain_kernel(stack == Stack::Absent)
-        .exclude_callchain_user(!whole);
+    builder.exclude_callchain_kernel(stack == Stack::Absent).exclude_callchain_user(!whole);
     if whole {
-        builder
-            .sample(SampleFlag::REGS_USER)
-            .sample_regs_user(super::unwind::MASK);
+        builder.sample(SampleFlag::REGS_USER).sample_regs_user(super::unwind::MASK);
     }
     if stack == Stack::Unwound {
-        builder
-            .sample(SampleFlag::STACK_USER)
-            .sample_stack_user(super::unwind::COPIED);
+        builder.sample(SampleFlag::STACK_USER).sample_stack_user(super::unwind::COPIED);
     }
 }
 
@@ -543,11 +505,7 @@ fn sampled(builder: &mut Builder<'static>, stack: Stack) {
 pub(super) fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
     // SAFETY: the descriptor is open, and the kernel copies the zero-terminated text during the call.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Opens the event that reports mappings of code into this buffer.
@@ -563,11 +521,7 @@ fn maps(cpu: u32, into: &Sampler) -> io::Result<Counter> {
 fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
     // SAFETY: both descriptors are open, and this request reads and writes no memory of ours.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, into.as_raw_fd()) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Returns the time of a record.

@@ -50,11 +50,7 @@ pub(super) fn resolve(
                     return Err(RecordError::Absent(format!("process {pid}: {why}")));
                 }
             }
-            let named = pids
-                .iter()
-                .map(u32::to_string)
-                .collect::<Vec<_>>()
-                .join(", ");
+            let named = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             host.scope = format!("process {named}");
             (pids, None)
         }

@@ -138,9 +138,7 @@ impl ProcessTurn {
         let threads = before.pids.iter().flat_map(tasks);
         Some(Self {
             pid,
-            counters: threads
-                .filter_map(|tid| interrupts_sent(Some(tid)))
-                .collect(),
+            counters: threads.filter_map(|tid| interrupts_sent(Some(tid))).collect(),
             begun: Instant::now(),
             before,
         })

@@ -53,9 +53,7 @@ impl Summary {
         let of_all = share(self.recorder + self.kernel, self.busy);
         let of_used = self.used.map_or(0.0, |used| share(self.hit, used));
         let measured = self.measured.filter(|measured| measured.is_certain());
-        of_all
-            .max(of_used)
-            .max(measured.map_or(0.0, |measured| measured.share))
+        of_all.max(of_used).max(measured.map_or(0.0, |measured| measured.share))
     }
 
     /// Formats the cost. Uses milliseconds if the programs ran too briefly for a percentage.
@@ -147,11 +145,7 @@ mod tests {
         assert!(summary(1, 0).to_string().starts_with("overhead 1.0 ms: "));
         // By the number of events the cost is 1 %. By the measurement it's 24 %.
         let measured = Summary {
-            measured: Some(MeasuredCost {
-                share: 0.24,
-                error: 0.02,
-                pairs: 9,
-            }),
+            measured: Some(MeasuredCost { share: 0.24, error: 0.02, pairs: 9 }),
             ..summary(10, 1000)
         };
         let text = measured.to_string();

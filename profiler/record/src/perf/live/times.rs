@@ -123,35 +123,22 @@ impl Times {
             self.over.insert(*pid);
         }
         match *change {
-            Change::Forked {
-                time_ns,
-                pid,
-                parent,
-                ..
-            } if pid != parent => {
+            Change::Forked { time_ns, pid, parent, .. } if pid != parent => {
                 if self.gone.remove(&pid) | self.over.remove(&pid) {
                     self.forget([pid].into());
                 }
                 self.running.insert(pid);
-                let forked = Forked {
-                    parent,
-                    time_ns,
-                    loaded: false,
-                };
+                let forked = Forked { parent, time_ns, loaded: false };
                 self.forked.insert(pid, forked);
                 // The number is reused. The time of the previous process remains in its parent's account.
                 self.seen.remove(&pid);
             }
-            Change::Named {
-                pid, exec: true, ..
-            } => {
+            Change::Named { pid, exec: true, .. } => {
                 if let Some(forked) = self.forked.get_mut(&pid) {
                     forked.loaded = true;
                 }
             }
-            Change::Exited {
-                time_ns, pid, tid, ..
-            } if pid == tid => {
+            Change::Exited { time_ns, pid, tid, .. } if pid == tid => {
                 let how = self.ended(pid, time_ns);
                 let forked = self.forked.remove(&pid);
                 if let (false, Some(Forked { parent, .. })) = (self.seen.contains_key(&pid), forked)
@@ -205,11 +192,7 @@ impl Times {
         let behind = self.running.range((Excluded(self.looked_at), Unbounded));
         let before = self.running.range(..=self.looked_at);
         let others = behind.chain(before).filter(|pid| !first.contains(pid));
-        let in_turn: Vec<u32> = (first & &self.running)
-            .iter()
-            .chain(others)
-            .copied()
-            .collect();
+        let in_turn: Vec<u32> = (first & &self.running).iter().chain(others).copied().collect();
         let mut looked = 0;
         for pid in in_turn {
             if !first.contains(&pid) {
@@ -270,10 +253,8 @@ impl Times {
         let without = |pid: &&u32| !children.contains_key(pid);
         let mut next: Vec<u32> = self.seen.keys().filter(without).copied().collect();
         while let Some(pid) = next.pop() {
-            let Some((seen, parent)) = self
-                .seen
-                .get(&pid)
-                .and_then(|seen| Some((seen, ended(seen)?)))
+            let Some((seen, parent)) =
+                self.seen.get(&pid).and_then(|seen| Some((seen, ended(seen)?)))
             else {
                 continue;
             };
@@ -306,9 +287,7 @@ impl Times {
             last: now.clone(),
             read_ns: (forked.map_or(read_ns, |forked| forked.time_ns), read_ns),
             // 0 is the kernel.
-            parent: forked
-                .map(|forked| forked.parent)
-                .or((now.parent > 0).then_some(now.parent)),
+            parent: forked.map(|forked| forked.parent).or((now.parent > 0).then_some(now.parent)),
             ended: None,
         });
         seen.last = now;
@@ -331,10 +310,7 @@ impl Times {
         if let Some((whole, command)) = &self.whole {
             sums.complete(*whole, command);
         }
-        let with_peak = |ran| CpuTime {
-            peak_pages: self.peak_pages,
-            ..ran
-        };
+        let with_peak = |ran| CpuTime { peak_pages: self.peak_pages, ..ran };
         sums.0.into_values().map(with_peak).collect()
     }
 }
@@ -401,11 +377,7 @@ impl Sums {
     /// Raises the sums to a known total.
     fn complete(&mut self, whole: Usage, command: &str) {
         let seen = self.0.values().fold(Usage::default(), |sum, ran| {
-            sum.plus(Usage {
-                user_ns: ran.user_ns,
-                kernel_ns: ran.kernel_ns,
-                faults: ran.faults,
-            })
+            sum.plus(Usage { user_ns: ran.user_ns, kernel_ns: ran.kernel_ns, faults: ran.faults })
         });
         let missing = whole.minus(seen);
         if seen.ns() == 0 {
@@ -425,10 +397,10 @@ impl Sums {
 
     /// Adds usage to the sum of a name, and returns that.
     fn put(&mut self, comm: &str, used: Usage, ended: Option<Ending>) -> &mut CpuTime {
-        let sum = self.0.entry(comm.into()).or_insert_with(|| CpuTime {
-            comm: comm.to_owned(),
-            ..CpuTime::default()
-        });
+        let sum = self
+            .0
+            .entry(comm.into())
+            .or_insert_with(|| CpuTime { comm: comm.to_owned(), ..CpuTime::default() });
         sum.faults += used.faults;
         sum.user_ns += used.user_ns;
         sum.kernel_ns += used.kernel_ns;
@@ -447,11 +419,7 @@ mod tests {
 
     /// Returns a process with this user time of its own and of its children.
     fn told(comm: &str, own: u64, children: u64) -> Process {
-        let used = |user_ns| Usage {
-            user_ns,
-            kernel_ns: user_ns / 2,
-            faults: user_ns * 3,
-        };
+        let used = |user_ns| Usage { user_ns, kernel_ns: user_ns / 2, faults: user_ns * 3 };
         Process {
             parent: 0,
             comm: comm.into(),
@@ -464,16 +432,8 @@ mod tests {
     /// Returns each name with its user time, kernel time, forked user time, and shrunk pages.
     fn ran(times: &Times) -> Vec<(String, u64, u64, u64, u64)> {
         let each = times.ran().into_iter();
-        each.map(|ran| {
-            (
-                ran.comm,
-                ran.user_ns,
-                ran.kernel_ns,
-                ran.forked_user_ns,
-                ran.shrank_pages,
-            )
-        })
-        .collect()
+        each.map(|ran| (ran.comm, ran.user_ns, ran.kernel_ns, ran.forked_user_ns, ran.shrank_pages))
+            .collect()
     }
 
     #[test]
@@ -531,10 +491,7 @@ mod tests {
         assert_eq!(faults.collect::<Vec<_>>(), [240, 150]);
         assert_eq!(
             ran(&times),
-            [
-                ("server".to_owned(), 30 + 50, 15 + 25, 80, 0),
-                ("tool".to_owned(), 50, 25, 0, 0)
-            ]
+            [("server".to_owned(), 30 + 50, 15 + 25, 80, 0), ("tool".to_owned(), 50, 25, 0, 0)]
         );
     }
 
@@ -559,11 +516,7 @@ mod tests {
                 let ran = ran(&times).into_iter().find(|(known, ..)| known == name);
                 ran.map_or(0, |(_, user_ns, ..)| user_ns)
             };
-            let (tool, short) = if unseen {
-                (44..=46, 4..=6)
-            } else {
-                (50..=50, 0..=0)
-            };
+            let (tool, short) = if unseen { (44..=46, 4..=6) } else { (50..=50, 0..=0) };
             assert!(tool.contains(&used("tool")), "{:?}", ran(&times));
             assert!(short.contains(&used("short")), "{:?}", ran(&times));
             assert_eq!(used("sh"), 0);
@@ -624,9 +577,7 @@ mod tests {
         for pid in 2..last {
             times.change(&Change::exited(0, pid), &name, false);
         }
-        times.look_by(&BTreeSet::new(), MOST, |pid| {
-            (pid == last).then(|| told("server", 1, 0))
-        });
+        times.look_by(&BTreeSet::new(), MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
         assert!(times.seen.contains_key(&last));
         assert_eq!(times.running, BTreeSet::from([last]));
     }
@@ -681,11 +632,8 @@ mod tests {
         times.look_by(&BTreeSet::new(), usize::MAX, |pid| {
             (pid == 1).then(|| told("make", 0, waited))
         });
-        let user: Vec<(String, u64)> = times
-            .ran()
-            .into_iter()
-            .map(|ran| (ran.comm, ran.user_ns))
-            .collect();
+        let user: Vec<(String, u64)> =
+            times.ran().into_iter().map(|ran| (ran.comm, ran.user_ns)).collect();
         assert_eq!(
             user,
             [("cc1", 1200), ("make", 0), ("sh", 100)].map(|(name, ns)| (name.to_owned(), ns))

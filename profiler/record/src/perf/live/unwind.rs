@@ -150,11 +150,7 @@ impl Unwinder {
         processes: &Processes,
     ) -> Vec<(u64, bool)> {
         let generation = processes.generation(pid);
-        if self
-            .processes
-            .get(&pid)
-            .is_none_or(|(known, _)| *known != generation)
-        {
+        if self.processes.get(&pid).is_none_or(|(known, _)| *known != generation) {
             let unwinder = self.unwinder(pid, processes);
             self.processes.insert(pid, (generation, unwinder));
         }
@@ -205,14 +201,10 @@ impl UnwindTables {
         // A segment is mapped from the start of its first page. The segment before may end in the same page.
         let largest_page = mapping.offset..mapping.offset.saturating_add(1 << 16);
         let mut segments = self.segments.iter();
-        let begins = segments
-            .clone()
-            .find(|(part, _)| largest_page.contains(&part.start));
+        let begins = segments.clone().find(|(part, _)| largest_page.contains(&part.start));
         let found = begins.or_else(|| segments.find(|(part, _)| part.contains(&mapping.offset)));
         let (part, address) = found?;
-        let mapped = address
-            .wrapping_add(mapping.offset)
-            .wrapping_sub(part.start);
+        let mapped = address.wrapping_add(mapping.offset).wrapping_sub(part.start);
         let base = start.wrapping_sub(mapped);
         let (index_range, index) = self.index.clone().unzip();
         let sections = ExplicitModuleSectionInfo {
@@ -223,21 +215,14 @@ impl UnwindTables {
             eh_frame_hdr: index,
             ..ExplicitModuleSectionInfo::default()
         };
-        Some(Module::new(
-            mapping.module.to_string(),
-            start..mapping.end,
-            base,
-            sections,
-        ))
+        Some(Module::new(mapping.module.to_string(), start..mapping.end, base, sections))
     }
 }
 
 /// Reads a file's tables. Returns `None` if it has none.
 fn read(path: &str, pid: u32) -> Option<UnwindTables> {
     let file = File::open(symbols::seen(path, pid)).ok()?;
-    file.metadata()
-        .is_ok_and(|data| data.is_file())
-        .then_some(())?;
+    file.metadata().is_ok_and(|data| data.is_file()).then_some(())?;
     let cache = ReadCache::new(file);
     let file = object::File::parse(&cache).ok()?;
     let segments = file.segments().map(|segment| {
@@ -251,11 +236,7 @@ fn read(path: &str, pid: u32) -> Option<UnwindTables> {
         (section.size() <= MOST_TABLE).then_some(())?;
         Some((range, Tables::from(section.data().ok()?)))
     };
-    Some(UnwindTables {
-        segments,
-        index: section(".eh_frame_hdr"),
-        frames: section(".eh_frame")?,
-    })
+    Some(UnwindTables { segments, index: section(".eh_frame_hdr"), frames: section(".eh_frame")? })
 }
 
 #[cfg(test)]

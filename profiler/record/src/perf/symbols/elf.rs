@@ -35,8 +35,7 @@ impl Functions {
     pub(super) fn name(&mut self, offset: u64) -> Option<Arc<str>> {
         let within = |s: &&Segment| offset.checked_sub(s.offset).is_some_and(|at| at < s.bytes);
         let segment = self.segments.iter().find(within)?;
-        self.table
-            .name(segment.address.wrapping_add(offset - segment.offset))
+        self.table.name(segment.address.wrapping_add(offset - segment.offset))
     }
 }
 
@@ -68,11 +67,7 @@ fn parse<'d>(data: impl ReadRef<'d>) -> Result<Functions, String> {
     let file = object::File::parse(data).map_err(|error| error.to_string())?;
     let segments = file.segments().map(|segment| {
         let (offset, bytes) = segment.file_range();
-        Segment {
-            offset,
-            bytes,
-            address: segment.address(),
-        }
+        Segment { offset, bytes, address: segment.address() }
     });
     let segments = segments.collect();
     let mut table = Table::default();
@@ -138,9 +133,7 @@ mod tests {
             let words: Vec<_> = line.split_whitespace().collect();
             let (start, end) = words[0].split_once('-')?;
             let hex = |digits| u64::from_str_radix(digits, 16).unwrap();
-            (hex(start)..hex(end))
-                .contains(&address)
-                .then(|| address - hex(start) + hex(words[2]))
+            (hex(start)..hex(end)).contains(&address).then(|| address - hex(start) + hex(words[2]))
         });
         let mut functions = read(&std::env::current_exe().unwrap()).unwrap();
         let name = functions.name(offset.unwrap()).unwrap();
@@ -149,11 +142,8 @@ mod tests {
 
     #[test]
     fn what_is_no_elf_file_is_told() {
-        let Err(why) = read(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("Cargo.toml")
-                .as_path(),
-        ) else {
+        let Err(why) = read(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").as_path())
+        else {
             panic!("a text was taken for a program");
         };
         assert!(why.contains("file"), "{why}");

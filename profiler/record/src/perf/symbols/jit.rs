@@ -27,11 +27,7 @@ pub(super) fn read(pid: u32) -> io::Result<Map> {
     let inner = numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok());
     let inner: u32 = inner.unwrap_or(pid);
     let seen = PathBuf::from(format!("/proc/{pid}/root/tmp/perf-{inner}.map"));
-    let path = if seen.exists() {
-        seen
-    } else {
-        format!("/tmp/perf-{pid}.map").into()
-    };
+    let path = if seen.exists() { seen } else { format!("/tmp/perf-{pid}.map").into() };
     read_from(&path)
 }
 
@@ -45,11 +41,7 @@ fn read_from(path: &Path) -> io::Result<Map> {
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
     let (table, unreadable) = parse(&String::from_utf8_lossy(&bytes));
-    Ok(Map {
-        path: path.to_owned(),
-        table,
-        unreadable,
-    })
+    Ok(Map { path: path.to_owned(), table, unreadable })
 }
 
 /// Parses the functions in a text. Also returns the number of unreadable lines.

@@ -44,10 +44,7 @@ mod tests {
         let text = "ffffffff81000000 T _text\nffffffff81000100 d data\nffffffff81000200 t flush_tlb_func\t[mod]\n";
         let mut table = parse(text).unwrap();
         assert_eq!(table.name(0xffff_ffff_8100_0150).as_deref(), Some("_text"));
-        assert_eq!(
-            table.name(0xffff_ffff_8100_0204).as_deref(),
-            Some("flush_tlb_func")
-        );
+        assert_eq!(table.name(0xffff_ffff_8100_0204).as_deref(), Some("flush_tlb_func"));
         assert!(parse("0000000000000000 T _text\n").is_none());
     }
 

@@ -54,9 +54,7 @@ impl Symbols {
         if !self.files.contains_key(path) {
             let read = elf::read(&seen(path, pid));
             match &read {
-                Err(why) => self
-                    .notes
-                    .push(format!("No names for functions of {path}: {why}.")),
+                Err(why) => self.notes.push(format!("No names for functions of {path}: {why}.")),
                 Ok(functions) if functions.is_empty() => self.stripped.push(path.clone()),
                 Ok(_) => {}
             }
@@ -71,28 +69,23 @@ impl Symbols {
     /// code, the name that was written last counts.
     pub fn compiled(&mut self, pid: u32, address: u64) -> Option<Arc<str>> {
         let notes = &mut self.notes;
-        let table = self
-            .compiled
-            .entry(pid)
-            .or_insert_with(|| match jit::read(pid) {
-                Ok(map) => {
-                    if map.unreadable > 0 {
-                        let (lines, path) = (map.unreadable, map.path.display());
-                        notes.push(format!(
-                            "{path}: {lines} lines were not understood and are left out."
-                        ));
-                    }
-                    Some(map.table)
-                }
-                // Most processes compile no code at run time.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-                Err(error) => {
+        let table = self.compiled.entry(pid).or_insert_with(|| match jit::read(pid) {
+            Ok(map) => {
+                if map.unreadable > 0 {
+                    let (lines, path) = (map.unreadable, map.path.display());
                     notes.push(format!(
-                        "No names for code that process {pid} compiled: {error}."
+                        "{path}: {lines} lines were not understood and are left out."
                     ));
-                    None
                 }
-            });
+                Some(map.table)
+            }
+            // Most processes compile no code at run time.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                notes.push(format!("No names for code that process {pid} compiled: {error}."));
+                None
+            }
+        });
         table.as_mut()?.name(address)
     }
 

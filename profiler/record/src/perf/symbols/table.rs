@@ -33,11 +33,7 @@ impl Table {
         };
         self.text.push_str(name);
         let end = start.saturating_add(size);
-        self.functions.push(Function {
-            start,
-            end,
-            name: (at, length),
-        });
+        self.functions.push(Function { start, end, name: (at, length) });
         self.sorted = false;
     }
 
@@ -61,9 +57,7 @@ impl Table {
             self.functions.sort_by_key(|function| function.start);
             self.sorted = true;
         }
-        let behind = self
-            .functions
-            .partition_point(|function| function.start <= address);
+        let behind = self.functions.partition_point(|function| function.start <= address);
         // An address may be behind a function that lies inside another, or behind an empty label. A few steps back find
         // the outer function.
         let mut near = self.functions[..behind].iter().rev().take(4);
@@ -115,11 +109,7 @@ mod tests {
         assert_eq!(table.name(0xff), None);
         assert_eq!(table.name(0x120).as_deref(), Some("outer"));
         assert_eq!(table.name(0x14f).as_deref(), Some("inner"));
-        assert_eq!(
-            table.name(0x150).as_deref(),
-            Some("outer"),
-            "behind what lies inside it"
-        );
+        assert_eq!(table.name(0x150).as_deref(), Some("outer"), "behind what lies inside it");
         assert_eq!(table.name(0x180), None);
         assert_eq!(table.name(0x208).as_deref(), Some("std::io::stdio::_print"));
         assert_eq!(table.name(0x210), None);

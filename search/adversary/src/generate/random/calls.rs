@@ -80,9 +80,7 @@ const THEMES: [&[CallKind]; 5] = [
     // Frames are freed and used again.
     &[PageOut, Discard, Turnover],
     // Files.
-    &[
-        MapFile, PageOut, Discard, WriteFile, ReadFile, Truncate, Sync, Migrate,
-    ],
+    &[MapFile, PageOut, Discard, WriteFile, ReadFile, Truncate, Sync, Migrate],
     // Processes that share memory.
     &[Fork, Fork, Enter, Exit, Unmap, Protect, PageOut, Reclaim],
     // Changes of mappings and rights.
@@ -108,9 +106,8 @@ const OF_FILES: [CallKind; 5] = [MapFile, WriteFile, ReadFile, Truncate, Sync];
 pub(super) const SPLITS: [CallKind; 7] = [Unmap, Discard, Protect, PageOut, Fork, Migrate, Reclaim];
 
 /// Kinds that remove entries or rights. Most duties of other calls concern them.
-pub(super) const CLEARS: [CallKind; 10] = [
-    Unmap, Discard, Protect, PageOut, Remap, Fork, Truncate, Migrate, Demote, Reclaim,
-];
+pub(super) const CLEARS: [CallKind; 10] =
+    [Unmap, Discard, Protect, PageOut, Remap, Fork, Truncate, Migrate, Demote, Reclaim];
 
 /// The frequency of large pages in programs over the manager. Such programs have long runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,10 +134,7 @@ impl CallSwarm {
 
     /// Restricts it to one CPU's part in a duel: the given kind, or accesses alone.
     pub(super) fn part(&self, kind: Option<CallKind>) -> Self {
-        CallSwarm {
-            kinds: kind.map_or(USES.to_vec(), |kind| vec![kind]),
-            ..self.clone()
-        }
+        CallSwarm { kinds: kind.map_or(USES.to_vec(), |kind| vec![kind]), ..self.clone() }
     }
 
     pub(super) fn draw(rng: &mut Rng, large: LargePages) -> Self {
@@ -172,11 +166,7 @@ impl CallSwarm {
         }
         let far = if large { WINDOW } else { 4 };
         // Sometimes ranges extend into another leaf table.
-        let from = if !large && rng.one_in(8) {
-            WINDOW - 2
-        } else {
-            0
-        };
+        let from = if !large && rng.one_in(8) { WINDOW - 2 } else { 0 };
         let count = rng.weigh(&[(6, 1), (3, 2), (1, 3)]);
         let pages: Vec<u64> = (0..count)
             .map(|_| match rng.below(4) {
@@ -205,9 +195,8 @@ impl CallSwarm {
         }
         let one = rng.pick(kinds);
         let themes: &[&'static [CallKind]] = if self.large { &LARGE_THEMES } else { &THEMES };
-        let fitting: Vec<_> = { themes.iter().copied() }
-            .filter(|theme| theme.contains(&one))
-            .collect();
+        let fitting: Vec<_> =
+            { themes.iter().copied() }.filter(|theme| theme.contains(&one)).collect();
         self.theme = (!fitting.is_empty()).then(|| rng.pick(&fitting));
         let other = self.any_kind(rng);
         self.kinds.truncate(2);
@@ -235,11 +224,7 @@ impl CallSwarm {
 
     pub(super) fn access(&self, rng: &mut Rng) -> CallOp {
         let (page, word) = (self.used(rng), self.word(rng));
-        if rng.one_in(2) {
-            CallOp::Read { page, word }
-        } else {
-            CallOp::Write { page, word }
-        }
+        if rng.one_in(2) { CallOp::Read { page, word } } else { CallOp::Write { page, word } }
     }
 
     /// Draws a word of a page. In a file's last page, the second may lie beyond the end.
@@ -280,11 +265,7 @@ impl CallSwarm {
             page,
             pages: rng.few(self.length.max(1)),
             file: rng.below(self.files.max(1).into()) as u32,
-            from: if rng.one_in(6) {
-                rng.below(self.length.max(1))
-            } else {
-                0
-            },
+            from: if rng.one_in(6) { rng.below(self.length.max(1)) } else { 0 },
             shared,
             write: rng.one_in(2),
         }
@@ -302,19 +283,9 @@ impl CallSwarm {
         let process = rng.weigh(&[(1, 1), (3, 2), (1, 3)]);
         let word = u8::from(rng.one_in(3));
         let op = match rng.pick(&self.kinds) {
-            Read => CallOp::Read {
-                page: self.used(rng),
-                word: self.word(rng),
-            },
-            Write => CallOp::Write {
-                page: self.used(rng),
-                word: self.word(rng),
-            },
-            Map => CallOp::Map {
-                page,
-                pages,
-                large: self.large && rng.one_in(2),
-            },
+            Read => CallOp::Read { page: self.used(rng), word: self.word(rng) },
+            Write => CallOp::Write { page: self.used(rng), word: self.word(rng) },
+            Map => CallOp::Map { page, pages, large: self.large && rng.one_in(2) },
             MapFile => self.map_file(rng, page),
             Unmap => CallOp::Unmap { page, pages },
             Discard => CallOp::Discard { page, pages },
@@ -346,26 +317,14 @@ impl CallSwarm {
                 }
                 CallOp::Exit { process }
             }
-            WriteFile => CallOp::WriteFile {
-                file,
-                page: at,
-                word,
-            },
-            ReadFile => CallOp::ReadFile {
-                file,
-                page: at,
-                word,
-            },
+            WriteFile => CallOp::WriteFile { file, page: at, word },
+            ReadFile => CallOp::ReadFile { file, page: at, word },
             Truncate => CallOp::Truncate {
                 file,
                 pages: rng.weigh(&[(3, 0), (2, at), (1, self.length), (1, self.length + 1)]),
                 word,
             },
-            Migrate => CallOp::Migrate {
-                page,
-                pages,
-                node: rng.weigh(&[(1, 0), (3, 1)]),
-            },
+            Migrate => CallOp::Migrate { page, pages, node: rng.weigh(&[(1, 0), (3, 1)]) },
             Demote => CallOp::Demote { pages: rng.few(4) },
             Reclaim => CallOp::Reclaim { pages: rng.few(4) },
             Presence => match rng.below(6) {
@@ -376,11 +335,7 @@ impl CallSwarm {
             },
             Code => {
                 let rights = rng.pick(&[1, 3, 4]);
-                into.push(CallOp::Protect {
-                    page,
-                    pages,
-                    rights,
-                });
+                into.push(CallOp::Protect { page, pages, rights });
                 CallOp::Fetch { page }
             }
             Turnover => self.turn_over(rng, page, pages, into),
@@ -401,14 +356,8 @@ impl CallSwarm {
             into.push(CallOp::PageOut { page, pages });
         }
         let (elsewhere, most) = ELSEWHERE;
-        into.push(CallOp::Fill {
-            page: elsewhere,
-            pages: 1 + rng.below(most),
-        });
-        into.push(CallOp::Discard {
-            page: elsewhere,
-            pages: most,
-        });
+        into.push(CallOp::Fill { page: elsewhere, pages: 1 + rng.below(most) });
+        into.push(CallOp::Discard { page: elsewhere, pages: most });
         self.access(rng)
     }
 }
@@ -482,9 +431,8 @@ pub(super) fn kinds_of(cpu: &[CpuProgram<CallOp>]) -> Vec<CallKind> {
         CallOp::Fetch { .. } => Some(Code),
         _ => None,
     };
-    let mut kinds: Vec<CallKind> = { cpu.iter() }
-        .flat_map(|lane| lane.run.iter().filter_map(kind))
-        .collect();
+    let mut kinds: Vec<CallKind> =
+        { cpu.iter() }.flat_map(|lane| lane.run.iter().filter_map(kind)).collect();
     kinds.sort_unstable();
     kinds.dedup();
     kinds

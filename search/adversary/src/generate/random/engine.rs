@@ -60,12 +60,7 @@ impl Swarm {
             kinds.iter().any(|&(_, kind)| wanted(kind))
         };
         if about(|kind| kind == Kind::Undisturbed, &kinds) && !about(Kind::changes_own, &kinds) {
-            let takes = [
-                Kind::UnmapOwn,
-                Kind::OwnLazily,
-                Kind::UnlinkOwn,
-                Kind::Lazily,
-            ];
+            let takes = [Kind::UnmapOwn, Kind::OwnLazily, Kind::UnlinkOwn, Kind::Lazily];
             kinds.push((4, rng.pick(&takes)));
         }
         let small = &PAGES[..9];
@@ -77,13 +72,9 @@ impl Swarm {
             _ => rng.pick(small),
         });
         let pages: Vec<u64> = pages.collect();
-        let files = (0..rng.few(2))
-            .map(|_| rng.below(FILES as u64) as u8)
-            .collect();
+        let files = (0..rng.few(2)).map(|_| rng.below(FILES as u64) as u8).collect();
         let batches = 0..rng.few(BATCHES as u64);
-        let own = (0..rng.few(2))
-            .map(|_| rng.below(OWN_PAGES as u64) as u8)
-            .collect();
+        let own = (0..rng.few(2)).map(|_| rng.below(OWN_PAGES as u64) as u8).collect();
         Swarm {
             kinds,
             pages,
@@ -158,9 +149,7 @@ impl Swarm {
 
     /// Returns whether CPUs run undisturbed programs.
     pub(super) fn leaves_alone(&self) -> bool {
-        self.kinds
-            .iter()
-            .any(|(_, kind)| *kind == Kind::Undisturbed)
+        self.kinds.iter().any(|(_, kind)| *kind == Kind::Undisturbed)
     }
 
     /// Returns whether pages are mapped in blocks.
@@ -182,10 +171,7 @@ impl Swarm {
     fn files(&self) -> bool {
         let about = |(_, kind): &(u64, Kind)| {
             use Kind::{FileReclaim, Lazily, MapFile, Reinstate, Reuse, WriteFile};
-            matches!(
-                kind,
-                MapFile | FileReclaim | Lazily | Reuse | Reinstate | WriteFile
-            )
+            matches!(kind, MapFile | FileReclaim | Lazily | Reuse | Reinstate | WriteFile)
         };
         self.kinds.iter().any(about)
     }
@@ -220,28 +206,11 @@ impl Swarm {
         let space = self.space(rng);
         if protects {
             let capture = rng.one_in(2);
-            return EngineOp::Protect {
-                batch,
-                space,
-                page,
-                pages,
-                capture,
-                right: Right::Write,
-            };
+            return EngineOp::Protect { batch, space, page, pages, capture, right: Right::Write };
         }
-        let report = rng.pick(&[
-            ReportMode::Each,
-            ReportMode::Each,
-            ReportMode::Range,
-            ReportMode::All,
-        ]);
-        EngineOp::Unmap {
-            batch,
-            space,
-            page,
-            pages,
-            report,
-        }
+        let report =
+            rng.pick(&[ReportMode::Each, ReportMode::Each, ReportMode::Range, ReportMode::All]);
+        EngineOp::Unmap { batch, space, page, pages, report }
     }
 
     /// Draws an access to the pages of the program.
@@ -256,11 +225,7 @@ impl Swarm {
 
 /// Makes a page executable.
 pub(super) fn allow(space: u8, page: u64) -> EngineOp {
-    EngineOp::Unprotect {
-        space,
-        page,
-        right: Right::Execute,
-    }
+    EngineOp::Unprotect { space, page, right: Right::Execute }
 }
 
 /// Returns the first few pages that programs map and use.

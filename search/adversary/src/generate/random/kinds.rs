@@ -174,15 +174,7 @@ pub(super) const KINDS: [(u64, Kind); 43] = [
 /// Kinds with a common subject. Some mistakes show only if several of them meet.
 pub(super) const THEMES: [&[Kind]; 7] = [
     // CPUs and spaces that appear and disappear.
-    &[
-        Kind::Switch,
-        Kind::Tour,
-        Kind::Idle,
-        Kind::Hotplug,
-        Kind::Retire,
-        Kind::Unmap,
-        Kind::Unlink,
-    ],
+    &[Kind::Switch, Kind::Tour, Kind::Idle, Kind::Hotplug, Kind::Retire, Kind::Unmap, Kind::Unlink],
     // Spaces that end, CPUs that go offline, and lazy CPUs.
     &[Kind::Retire, Kind::Hotplug, Kind::Idle, Kind::Unlink],
     // Deferred flushes.
@@ -198,12 +190,7 @@ pub(super) const THEMES: [&[Kind]; 7] = [
         Kind::Undisturbed,
     ],
     // Flushes of both halves that are deferred together, and CPUs that run undisturbed during one of them.
-    &[
-        Kind::Lazily,
-        Kind::Reuse,
-        Kind::OwnLazily,
-        Kind::Undisturbed,
-    ],
+    &[Kind::Lazily, Kind::Reuse, Kind::OwnLazily, Kind::Undisturbed],
     // The kernel's own half and its users.
     &[
         Kind::Own,
@@ -220,13 +207,8 @@ pub(super) const THEMES: [&[Kind]; 7] = [
 ];
 
 /// Tags that run out while CPUs switch between spaces.
-pub(super) const ROUND: &[Kind] = &[
-    Kind::Tour,
-    Kind::Switch,
-    Kind::Unlink,
-    Kind::Unmap,
-    Kind::Hotplug,
-];
+pub(super) const ROUND: &[Kind] =
+    &[Kind::Tour, Kind::Switch, Kind::Unlink, Kind::Unmap, Kind::Hotplug];
 
 /// Flushes that interrupt each other, for example by threads that preempt others.
 pub(super) const NESTED: &[Kind] = &[

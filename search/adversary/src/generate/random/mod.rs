@@ -68,21 +68,14 @@ impl Rng {
 
 /// Draws a program, a machine and a policy.
 pub fn draw(rng: &mut Rng) -> RecordedProgram {
-    let program = if rng.below(5) < 3 {
-        engine_program(rng)
-    } else {
-        calls_program(rng, LargePages::Seldom)
-    };
+    let program =
+        if rng.below(5) < 3 { engine_program(rng) } else { calls_program(rng, LargePages::Seldom) };
     place(rng, program)
 }
 
 /// Draws a machine whose loads overtake each other.
 pub(super) fn reordering_machine(rng: &mut Rng) -> MachineKind {
-    let all: Vec<_> = MachineKind::ALL
-        .iter()
-        .filter(|kind| kind.reorders)
-        .copied()
-        .collect();
+    let all: Vec<_> = MachineKind::ALL.iter().filter(|kind| kind.reorders).copied().collect();
     rng.pick(&all)
 }
 

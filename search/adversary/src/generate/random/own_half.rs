@@ -56,10 +56,6 @@ impl Swarm {
     /// Draws an access.
     pub(super) fn use_own(&self, rng: &mut Rng) -> EngineOp {
         let own = rng.pick(&self.own);
-        if rng.one_in(3) {
-            EngineOp::RunOwn { own }
-        } else {
-            EngineOp::ReadOwn { own }
-        }
+        if rng.one_in(3) { EngineOp::RunOwn { own } } else { EngineOp::ReadOwn { own } }
     }
 }

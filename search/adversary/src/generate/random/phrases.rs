@@ -133,11 +133,7 @@ impl Phrase<'_> {
     /// Frees a table, with the pages that it maps.
     fn free_table(&mut self) {
         let (batch, space, window) = (self.batch, self.space, self.window);
-        self.put(EngineOp::Unlink {
-            batch,
-            space,
-            window,
-        });
+        self.put(EngineOp::Unlink { batch, space, window });
     }
 
     /// Unmaps the first page of a block, or the whole block.
@@ -145,13 +141,7 @@ impl Phrase<'_> {
         let (page, pages) = (self.page & !1, 1 + rng.below(2));
         let report = rng.pick(&[ReportMode::Each, ReportMode::Each, ReportMode::Range]);
         self.open(rng.pick(&[BatchPurpose::Call, BatchPurpose::Reclaim]));
-        self.put(EngineOp::Unmap {
-            batch: self.batch,
-            space: self.space,
-            page,
-            pages,
-            report,
-        });
+        self.put(EngineOp::Unmap { batch: self.batch, space: self.space, page, pages, report });
         self.end(rng);
     }
 
@@ -160,11 +150,9 @@ impl Phrase<'_> {
         let mixed = kind == Kind::Mixed;
         self.open(match kind {
             Kind::Reclaim => BatchPurpose::Reclaim,
-            Kind::Mixed => rng.pick(&[
-                BatchPurpose::Call,
-                BatchPurpose::Reclaim,
-                BatchPurpose::Migration,
-            ]),
+            Kind::Mixed => {
+                rng.pick(&[BatchPurpose::Call, BatchPurpose::Reclaim, BatchPurpose::Migration])
+            }
             _ => BatchPurpose::Call,
         });
         for _ in 0..rng.few(if mixed { 4 } else { 2 }) {
@@ -264,10 +252,9 @@ impl Phrase<'_> {
         let spaces = self.swarm.spaces;
         let first = rng.below(spaces);
         let count = spaces * (1 + rng.few(2));
-        self.into
-            .extend((first..first + count).map(|at| EngineOp::Switch {
-                space: (at % spaces) as u8,
-            }));
+        self.into.extend(
+            (first..first + count).map(|at| EngineOp::Switch { space: (at % spaces) as u8 }),
+        );
         let space = self.swarm.home;
         if rng.one_in(2) {
             self.put(EngineOp::Switch { space });
@@ -382,11 +369,7 @@ impl Phrase<'_> {
         let (space, page, window) = (self.space, self.page, self.window);
         let whole = rng.one_in(4);
         self.put(match rng.below(4) {
-            0 => EngineOp::UnlinkAtOnce {
-                space,
-                window,
-                whole,
-            },
+            0 => EngineOp::UnlinkAtOnce { space, window, whole },
             1 => EngineOp::UnmapAtOnce { space, page, whole },
             _ => EngineOp::UnmapCoalesced { space, page },
         });

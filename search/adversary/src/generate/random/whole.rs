@@ -55,10 +55,7 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
     let waits = rng.one_in(3);
     let duel = rng.one_in(2).then(|| duel(rng, &swarm));
     for (number, lane) in cpu.iter_mut().enumerate() {
-        let part = Swarm {
-            home: homes.of(number),
-            ..swarm.part(number, duel, rng)
-        };
+        let part = Swarm { home: homes.of(number), ..swarm.part(number, duel, rng) };
         // A thread that preempts the owner of a batch has its own batch.
         let preempting = Swarm {
             home: homes.of(number + 1),

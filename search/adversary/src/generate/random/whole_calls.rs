@@ -52,11 +52,7 @@ pub(in crate::generate) fn calls_program_like(
     // A page beside them keeps their table.
     if !swarm.large && (swarm.kinds.contains(&CallKind::Turnover) || rng.below(3) > 0) {
         let (page, pages) = ELSEWHERE;
-        first.push(CallOp::Map {
-            page,
-            pages,
-            large: false,
-        });
+        first.push(CallOp::Map { page, pages, large: false });
         first.push(write(page));
     }
     let turns_over = match duel {
@@ -127,16 +123,10 @@ fn duel(rng: &mut Rng, swarm: &CallSwarm, untouched: bool) -> [CallKind; 2] {
 /// Creates the files of a program. Mostly they are written, and mostly also on their device.
 fn create_files(rng: &mut Rng, swarm: &CallSwarm, first: &mut Vec<CallOp>) {
     for file in 0..swarm.files {
-        first.push(CallOp::Create {
-            pages: swarm.length,
-        });
+        first.push(CallOp::Create { pages: swarm.length });
         if rng.below(4) > 0 {
             for word in 0..1 + u8::from(rng.one_in(3)) {
-                first.push(CallOp::WriteFile {
-                    file,
-                    page: 0,
-                    word,
-                });
+                first.push(CallOp::WriteFile { file, page: 0, word });
             }
             if rng.below(3) > 0 {
                 first.push(CallOp::Sync { file });
@@ -148,18 +138,11 @@ fn create_files(rng: &mut Rng, swarm: &CallSwarm, first: &mut Vec<CallOp>) {
 /// Maps memory for a large page: either a large page, or base pages to collapse.
 fn map_large(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<CallOp>) {
     let large = !swarm.collapses;
-    first.push(CallOp::Map {
-        page: 0,
-        pages: WINDOW,
-        large,
-    });
+    first.push(CallOp::Map { page: 0, pages: WINDOW, large });
     if large && !untouched {
         first.push(write(0));
     } else if !large {
-        first.push(CallOp::Fill {
-            page: 0,
-            pages: if rng.one_in(3) { 4 } else { WINDOW },
-        });
+        first.push(CallOp::Fill { page: 0, pages: if rng.one_in(3) { 4 } else { WINDOW } });
     }
 }
 
@@ -180,11 +163,7 @@ fn map_pages(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<
             }
         } else if !swarm.large {
             let pages = rng.few(3);
-            first.push(CallOp::Map {
-                page,
-                pages,
-                large: false,
-            });
+            first.push(CallOp::Map { page, pages, large: false });
         }
         if !untouched && rng.below(4) > 0 {
             first.push(match rng.one_in(2) {
@@ -273,20 +252,9 @@ pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memo
 /// Returns a mapping of the same part of a file at another page: private if it was shared, shared if it was private.
 fn mapped_again(before: CallOp, at: u64) -> CallOp {
     match before {
-        CallOp::MapFile {
-            pages,
-            file,
-            from,
-            shared,
-            ..
-        } => CallOp::MapFile {
-            page: at,
-            pages,
-            file,
-            from,
-            shared: !shared,
-            write: true,
-        },
+        CallOp::MapFile { pages, file, from, shared, .. } => {
+            CallOp::MapFile { page: at, pages, file, from, shared: !shared, write: true }
+        }
         other => other,
     }
 }

@@ -255,11 +255,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         if found_empty || end > HUGE || !any {
             open.unflushed |= 1 << slot;
         }
-        open.remember(ChangedRange {
-            slot,
-            range,
-            right: None,
-        });
+        open.remember(ChangedRange { slot, range, right: None });
         kernel.unlock(slot);
     }
 
@@ -327,11 +323,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         if flushes_pending {
             open.unflushed |= 1 << slot;
         }
-        open.remember(ChangedRange {
-            slot,
-            range,
-            right: Some(takes.right),
-        });
+        open.remember(ChangedRange { slot, range, right: Some(takes.right) });
         kernel.unlock(slot);
     }
 
@@ -424,14 +416,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
     pub(super) fn forget(&self, batch: u8) {
         self.with(batch, 2, |place| {
             let Some(open) = place.take() else { return };
-            let OpenBatch {
-                batch,
-                purpose,
-                began,
-                changed,
-                captures,
-                unflushed,
-            } = open;
+            let OpenBatch { batch, purpose, began, changed, captures, unflushed } = open;
             drop(batch);
             let mut end = OpenBatch {
                 batch: self.kernel.batch(purpose),

@@ -37,10 +37,8 @@ impl Kernel<'_> {
             return;
         }
         let Some(space) = self.lock(slot) else { return };
-        let empty = |page: u64| {
-            self.entry_made(slot, page)
-                .is_some_and(|entry| entry.load(Relaxed) == 0)
-        };
+        let empty =
+            |page: u64| self.entry_made(slot, page).is_some_and(|entry| entry.load(Relaxed) == 0);
         if pages(block).all(empty)
             && let Some(first) = self.take_run()
         {

@@ -30,8 +30,7 @@ impl<'m> Kernel<'m> {
         if let old @ 1.. = peek(&self.shadows[file]) {
             for slot in self.mappers(file) {
                 let space = self.space(slot);
-                self.engine
-                    .flush_before_refill(self.deferred_flush(Frame(old)), space);
+                self.engine.flush_before_refill(self.deferred_flush(Frame(old)), space);
             }
         }
         self.fill(frame, peek(&self.disks[file]));
@@ -179,11 +178,7 @@ impl<'m> Kernel<'m> {
     /// Takes a frame with a deferred flush, if no other CPU has taken it. `locked` is the file that the caller has
     /// locked, if any.
     pub(super) fn reuse_frame(&self, frame: Frame, locked: Option<usize>) {
-        if self
-            .engine
-            .flush_before_reuse(self.deferred_flush(frame))
-            .is_none()
-        {
+        if self.engine.flush_before_reuse(self.deferred_flush(frame)).is_none() {
             return;
         }
         self.hw.happen(MachineEvent::Reusable);

@@ -78,9 +78,7 @@ impl<'m> Kernel<'m> {
                 && entry.load(Relaxed) & tables::PRESENT != 0
             {
                 entry.fetch_or(bit(right), AcqRel);
-                self.engine
-                    .this_cpu()
-                    .refresh(space, PageRange::base(Page(page), 1));
+                self.engine.this_cpu().refresh(space, PageRange::base(Page(page), 1));
             }
             self.unlock(slot);
         }
@@ -109,9 +107,7 @@ impl<'m> Kernel<'m> {
         {
             let old = Frame(entry.swap(0, AcqRel) >> 12);
             let range = PageRange::base(Page(page), 1);
-            self.engine
-                .this_cpu()
-                .flush(space, (!whole).then_some(range), Scope::Leaf);
+            self.engine.this_cpu().flush(space, (!whole).then_some(range), Scope::Leaf);
             if Self::file_at(page).is_none() {
                 self.release(OwnedFrame::Single(old));
             }
@@ -135,9 +131,7 @@ impl<'m> Kernel<'m> {
             // We report base pages: if these are more than a machine invalidates one by one, it flushes the whole
             // space.
             let range = PageRange::base(Page(window * WINDOW), WINDOW);
-            self.engine
-                .this_cpu()
-                .flush(space, (!whole).then_some(range), Scope::Tables);
+            self.engine.this_cpu().flush(space, (!whole).then_some(range), Scope::Tables);
             self.release(OwnedFrame::Table(Frame(word >> 12)));
         }
         self.unlock(slot);
@@ -220,11 +214,7 @@ impl<'m> Kernel<'m> {
 
     pub(super) fn collapse(&self, slot: usize, window: u64) {
         let Some(space) = self.lock(slot) else { return };
-        let pages = || {
-            PAGES
-                .into_iter()
-                .filter(move |page| page / WINDOW == window)
-        };
+        let pages = || PAGES.into_iter().filter(move |page| page / WINDOW == window);
         let upper = self.window_entry(slot, window);
         let held = upper.load(Relaxed);
         let table = held & tables::PRESENT != 0 && held & tables::TABLE != 0;

@@ -15,10 +15,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         kernel.hw.say(|| format!("{op:?}"));
         let here = kernel.here();
         // An offline CPU still signals and waits. Otherwise others would wait for it for ever.
-        let there = matches!(
-            op,
-            EngineOp::Online | EngineOp::Tell { .. } | EngineOp::Wait { .. }
-        );
+        let there = matches!(op, EngineOp::Online | EngineOp::Tell { .. } | EngineOp::Wait { .. });
         if here.offline && !there || here.preempts && !op.may_preempt() {
             return;
         }
@@ -50,48 +47,30 @@ impl<'k, 'm> BatchTable<'k, 'm> {
                 kernel.map_large(slot, |k| k.huge_entry(slot));
             }
             EngineOp::Open { batch, purpose } => self.open(batch, purpose),
-            EngineOp::Unmap {
-                batch,
-                space,
-                page,
-                pages,
-                report,
-            } => self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
-                self.unmap(open, space.into(), page, pages, report);
-            }),
+            EngineOp::Unmap { batch, space, page, pages, report } => {
+                self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
+                    self.unmap(open, space.into(), page, pages, report);
+                })
+            }
             EngineOp::Sweep { batch, page } => self.sweep(batch, page),
-            EngineOp::Protect {
-                batch,
-                space,
-                page,
-                pages,
-                capture,
-                right,
-            } => self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
-                let takes = RightRemoval { right, capture };
-                self.protect(
-                    open,
-                    space.into(),
-                    PageRange::base(Page(page), pages),
-                    takes,
-                );
-            }),
-            EngineOp::Unlink {
-                batch,
-                space,
-                window,
-            } => self.with_open(batch, u64::from(window) << 8 | u64::from(space), |open| {
-                self.unlink(open, space.into(), window.into());
-            }),
+            EngineOp::Protect { batch, space, page, pages, capture, right } => {
+                self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
+                    let takes = RightRemoval { right, capture };
+                    self.protect(open, space.into(), PageRange::base(Page(page), pages), takes);
+                })
+            }
+            EngineOp::Unlink { batch, space, window } => {
+                self.with_open(batch, u64::from(window) << 8 | u64::from(space), |open| {
+                    self.unlink(open, space.into(), window.into());
+                })
+            }
             EngineOp::UnmapAtOnce { space, page, whole } => {
                 kernel.unmap_at_once(space.into(), page, whole);
             }
             EngineOp::UnmapCoalesced { space, page } => kernel.unmap_coalesced(space.into(), page),
-            EngineOp::UnlinkAtOnce {
-                space,
-                window,
-                whole,
-            } => kernel.unlink_at_once(space.into(), window.into(), whole),
+            EngineOp::UnlinkAtOnce { space, window, whole } => {
+                kernel.unlink_at_once(space.into(), window.into(), whole)
+            }
             EngineOp::Finish { batch } => self.finish(batch),
             EngineOp::Start { batch } => self.start(batch),
             EngineOp::Forget { batch } => self.forget(batch),
@@ -179,9 +158,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         kernel.update(|here| here.pinned = true);
         kernel.hw.mask_interrupts();
         // A kernel that forgets the space of an evicted CPU doesn't name it.
-        let current = kernel
-            .loaded()
-            .filter(|_| !kernel.engine.this_cpu().is_detached());
+        let current = kernel.loaded().filter(|_| !kernel.engine.this_cpu().is_detached());
         kernel.engine.cpu_offline(current);
         kernel.hw.offline();
         kernel.update(|here| {
@@ -229,13 +206,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
 impl context::Kernel for BatchTable<'_, '_> {
     fn interrupt(&self) {
         self.interrupting(|| {
-            self.in_kernel(|| {
-                self.kernel
-                    .engine
-                    .this_cpu()
-                    .mask_interrupts()
-                    .on_interrupt()
-            })
+            self.in_kernel(|| self.kernel.engine.this_cpu().mask_interrupts().on_interrupt())
         });
     }
 
@@ -259,19 +230,11 @@ impl context::Kernel for BatchTable<'_, '_> {
 
     fn kept(&self, cpu: usize) -> u64 {
         let here = self.kernel.current[cpu].get();
-        let bits = [
-            here.runs,
-            here.offline,
-            here.masked,
-            here.pinned,
-            here.preempts,
-        ];
-        let loaded = here.loaded.map_or(0, |(slot, life)| {
-            1 + u64::from(slot) * LIVES as u64 + u64::from(life)
-        });
-        let bits = bits
-            .into_iter()
-            .fold(loaded, |sum, bit| sum << 1 | u64::from(bit));
+        let bits = [here.runs, here.offline, here.masked, here.pinned, here.preempts];
+        let loaded = here
+            .loaded
+            .map_or(0, |(slot, life)| 1 + u64::from(slot) * LIVES as u64 + u64::from(life));
+        let bits = bits.into_iter().fold(loaded, |sum, bit| sum << 1 | u64::from(bit));
         let bits = bits << 2 | here.mode as u64;
         (bits << 16 | u64::from(here.flag) << 8 | u64::from(here.stores)) ^ self.kernel.own.kept()
     }
@@ -303,10 +266,7 @@ impl BatchTable<'_, '_> {
         if before.offline || before.pinned || before.preempts {
             return;
         }
-        let space = before
-            .loaded
-            .filter(|_| before.runs)
-            .map(|(slot, _)| usize::from(slot));
+        let space = before.loaded.filter(|_| before.runs).map(|(slot, _)| usize::from(slot));
         if let Some(slot) = space
             && kernel.join(slot).is_none()
         {

@@ -76,12 +76,7 @@ impl Kernel<'_> {
     /// is taken.
     fn with_own(&self, body: impl FnOnce()) {
         if self.here().preempts {
-            if self
-                .own
-                .lock
-                .compare_exchange(0, 1, Acquire, Relaxed)
-                .is_err()
-            {
+            if self.own.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
                 return;
             }
         } else {
@@ -106,11 +101,7 @@ impl Kernel<'_> {
                 self.engine.flush_until(stamp);
             }
             self.fill(frame, own as u64 + 1);
-            let global = if Self::is_global(own) {
-                tables::GLOBAL
-            } else {
-                0
-            };
+            let global = if Self::is_global(own) { tables::GLOBAL } else { 0 };
             let rights = tables::PRESENT | tables::WRITABLE | tables::EXECUTABLE | tables::DIRTY;
             entry.store(frame.0 << 12 | rights | global, Release);
         });
@@ -136,11 +127,7 @@ impl Kernel<'_> {
                 return;
             };
             let what = OwnedFrame::Single(frame);
-            batch.unmapped(
-                self.own_space(own),
-                range,
-                FrameGuard { kernel: self, what },
-            );
+            batch.unmapped(self.own_space(own), range, FrameGuard { kernel: self, what });
             drop(batch.finish());
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));
@@ -169,22 +156,14 @@ impl Kernel<'_> {
                 if let Some(frame) = self.clear_own(own) {
                     let what = OwnedFrame::Single(frame);
                     let range = PageRange::base(Page(page_of(own)), 1);
-                    batch.unmapped(
-                        self.own_space(own),
-                        range,
-                        FrameGuard { kernel: self, what },
-                    );
+                    batch.unmapped(self.own_space(own), range, FrameGuard { kernel: self, what });
                     *unmapped = Some(range);
                 }
             }
             self.own_link().swap(0, AcqRel);
             let range = PageRange::one(Page(FIRST), PageSize::Large);
             let what = OwnedFrame::Table(Frame(link >> 12));
-            batch.table_unlinked(
-                &self.own.spaces[0],
-                range,
-                FrameGuard { kernel: self, what },
-            );
+            batch.table_unlinked(&self.own.spaces[0], range, FrameGuard { kernel: self, what });
             drop(batch.finish());
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));
@@ -259,11 +238,7 @@ impl Kernel<'_> {
         let Some(LazyUnmap { frame, .. }) = self.own.taken[own].take() else {
             return;
         };
-        if self
-            .engine
-            .flush_before_reuse(self.deferred_flush(frame))
-            .is_none()
-        {
+        if self.engine.flush_before_reuse(self.deferred_flush(frame)).is_none() {
             return;
         }
         self.hw.happen(MachineEvent::Reusable);

@@ -27,11 +27,7 @@ pub(super) struct OwnHalf {
 
 impl OwnHalf {
     pub(super) fn new(spaces: [AddressSpace<Hw>; 2]) -> Self {
-        OwnHalf {
-            spaces,
-            lock: AdversaryWord::new(0),
-            taken: Default::default(),
-        }
+        OwnHalf { spaces, lock: AdversaryWord::new(0), taken: Default::default() }
     }
 
     /// Returns a digest of the state that is in no word.

@@ -54,8 +54,7 @@ impl Kernel<'_> {
         };
         let huge = range.end > HUGE && self.huge_entry(slot).load(Relaxed) & tables::PRESENT != 0;
         let mapped = |page: &u64| {
-            self.entry(slot, *page)
-                .is_some_and(|entry| entry.load(Relaxed) & tables::PRESENT != 0)
+            self.entry(slot, *page).is_some_and(|entry| entry.load(Relaxed) & tables::PRESENT != 0)
         };
         !huge
             && !windows.into_iter().any(large)

@@ -55,10 +55,7 @@ pub(in crate::generated) fn perform(
     let hw = stage.broken(machine);
     // The words are on the stack, like all others of the kernel. So they have the same order and distances in every
     // run, whatever the host's allocator does. Mostly there are few CPUs.
-    let (few, many): (
-        [PerCpuData<'_, Hw>; MAX_CPUS],
-        [PerCpuData<'_, Hw>; FIRST_CPU + MAX_CPUS],
-    );
+    let (few, many): ([PerCpuData<'_, Hw>; MAX_CPUS], [PerCpuData<'_, Hw>; FIRST_CPU + MAX_CPUS]);
     let cpus: &[PerCpuData<'_, Hw>] = if first == 0 {
         few = std::array::from_fn(|_| PerCpuData::new());
         &few[..count]
@@ -173,10 +170,7 @@ impl Kernel<'_> {
             .or_else(|| at.numbered("flag", &self.told[..]))
             .or_else(|| at.numbered("batch", &self.busy[..]))
             .or_else(|| {
-                let index = self
-                    .deferred_flushes
-                    .iter()
-                    .position(|one| at.lies_in(one))?;
+                let index = self.deferred_flushes.iter().position(|one| at.lies_in(one))?;
                 let frame = self.layout.single(index as u64);
                 Some(format!("deferred_flush of frame {:#x}", frame.0))
             })

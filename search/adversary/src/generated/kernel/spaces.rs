@@ -66,10 +66,7 @@ impl Kernel<'_> {
         if let (true, Some((old, _))) = (before.runs, before.loaded) {
             self.quit(old.into());
         }
-        self.engine
-            .this_cpu()
-            .mask_interrupts()
-            .switch(self.loaded(), &self.spaces[slot][life]);
+        self.engine.this_cpu().mask_interrupts().switch(self.loaded(), &self.spaces[slot][life]);
         self.update(|here| {
             here.loaded = Some((slot as u8, life as u8));
             here.runs = true;
@@ -171,10 +168,7 @@ impl Kernel<'_> {
             }
             accessed
         });
-        if let AccessOutcome::Value {
-            held,
-            stale: Some(frame),
-        } = accessed
+        if let AccessOutcome::Value { held, stale: Some(frame) } = accessed
             && kind != AccessKind::Store
         {
             self.compare(slot, page, frame, held);

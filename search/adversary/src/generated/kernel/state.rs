@@ -242,10 +242,7 @@ impl<'m> Kernel<'m> {
         let frame = Frame(self.layout.first_leaf() + index);
         let level = Level::LEAF;
         self.hw.note(Event::TableAllocated { frame, level });
-        let extent = Extent {
-            first: frame,
-            frames: 1,
-        };
+        let extent = Extent { first: frame, frames: 1 };
         let strategy = quell_zero::Strategy::Stores;
         // SAFETY: the frame was free, so nobody else uses it.
         unsafe { self.hw.zero(extent, strategy) };
@@ -350,8 +347,7 @@ impl<'m> Kernel<'m> {
     /// Makes the outstanding flushes of an empty entry's earlier content, before the entry is written.
     pub(super) fn make_ready(&self, space: &Space, held: u64) {
         if held & MARKER != 0 {
-            self.engine
-                .flush_before_refill(self.deferred_flush(Frame(held >> 12)), space);
+            self.engine.flush_before_refill(self.deferred_flush(Frame(held >> 12)), space);
         }
         self.engine.flush_pending_batches(space);
     }

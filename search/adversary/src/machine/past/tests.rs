@@ -51,15 +51,8 @@ fn forget_results() {
 type Body = fn(&BareKernel<'_>, usize);
 
 fn run(machine: &str, cpus: usize, body: Body, each: impl FnOnce(&mut Session<'_>)) {
-    let program = Script::Engine(BareProgram {
-        each: |_, _| {},
-        all: body,
-        ..BareProgram::NONE
-    });
-    let scenario = Scenario {
-        cpus,
-        ..Scenario::of("litmus", 1, program)
-    };
+    let program = Script::Engine(BareProgram { each: |_, _| {}, all: body, ..BareProgram::NONE });
+    let scenario = Scenario { cpus, ..Scenario::of("litmus", 1, program) };
     each(&mut Session::new(Case::on(&scenario, machine)));
 }
 
@@ -158,19 +151,13 @@ fn a_message_is_seen_by_a_cpu_that_acquires() {
         true,
         2,
         lost,
-        message!(|| y().store(1, Release), || [
-            y().load(Relaxed),
-            x().load(Acquire)
-        ]),
+        message!(|| y().store(1, Release), || [y().load(Relaxed), x().load(Acquire)]),
     );
     reordering_allows(
         false,
         2,
         lost,
-        message!(|| y().store(1, Release), || [
-            y().load(Acquire),
-            x().load(Relaxed)
-        ]),
+        message!(|| y().store(1, Release), || [y().load(Acquire), x().load(Relaxed)]),
     );
     // An acquire fence makes earlier reads acquire.
     reordering_allows(
@@ -219,19 +206,13 @@ fn an_exchange_acquires_as_it_says() {
         true,
         2,
         lost,
-        message!(|| y().store(1, Release), || [
-            y().fetch_add(0, Relaxed),
-            x().load(Relaxed)
-        ]),
+        message!(|| y().store(1, Release), || [y().fetch_add(0, Relaxed), x().load(Relaxed)]),
     );
     reordering_allows(
         false,
         2,
         lost,
-        message!(|| y().store(1, Release), || [
-            y().fetch_add(0, Acquire),
-            x().load(Relaxed)
-        ]),
+        message!(|| y().store(1, Release), || [y().fetch_add(0, Acquire), x().load(Relaxed)]),
     );
     // An exchange that fails is a load.
     reordering_allows(
@@ -288,31 +269,11 @@ macro_rules! crossing {
 #[test]
 fn consistent_accesses_and_fences_do_not_cross() {
     let crossed = &[0, 0];
-    reordering_allows(
-        false,
-        2,
-        crossed,
-        crossing!(|w| w.store(1, SeqCst), |w| w.load(SeqCst)),
-    );
-    reordering_allows(
-        false,
-        2,
-        crossed,
-        crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(SeqCst)),
-    );
+    reordering_allows(false, 2, crossed, crossing!(|w| w.store(1, SeqCst), |w| w.load(SeqCst)));
+    reordering_allows(false, 2, crossed, crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(SeqCst)));
     // The store of an exchange may become visible later than a load that follows.
-    reordering_allows(
-        true,
-        2,
-        crossed,
-        crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(Acquire)),
-    );
-    reordering_allows(
-        true,
-        2,
-        crossed,
-        crossing!(|w| _ = w.swap(1, AcqRel), |w| w.load(SeqCst)),
-    );
+    reordering_allows(true, 2, crossed, crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(Acquire)));
+    reordering_allows(true, 2, crossed, crossing!(|w| _ = w.swap(1, AcqRel), |w| w.load(SeqCst)));
     reordering_allows(
         false,
         2,
@@ -335,20 +296,13 @@ fn a_word_is_coherent() {
                 x().store(1, Relaxed);
                 x().store(2, Relaxed);
             }
-            _ => tell(
-                cpu,
-                &[x().load(Relaxed), x().load(Relaxed), x().load(Relaxed)],
-            ),
+            _ => tell(cpu, &[x().load(Relaxed), x().load(Relaxed), x().load(Relaxed)]),
         });
         for outcome in &found {
             let [a, b, c] = [outcome[1] / 100, outcome[1] / 10 % 10, outcome[1] % 10];
             assert!(a <= b && b <= c, "{machine}: {outcome:?}");
         }
-        assert_eq!(
-            found.len(),
-            10,
-            "{machine}: every other outcome is possible"
-        );
+        assert_eq!(found.len(), 10, "{machine}: every other outcome is possible");
         // A CPU doesn't read a value older than its own store.
         let found = outcomes(machine, 2, |_, cpu| match cpu {
             0 => x().store(1, Relaxed),
@@ -415,11 +369,7 @@ fn stores_wait_without_bound() {
             tell(cpu, &[1 + seen]);
         }
     };
-    for (machine, seen) in [
-        ("arm-asid8", 1),
-        ("arm-reordering", 0),
-        ("riscv-reordering", 0),
-    ] {
+    for (machine, seen) in [("arm-asid8", 1), ("arm-reordering", 0), ("riscv-reordering", 0)] {
         run(machine, 2, body, |session| {
             forget_results();
             session.run(Strategy::default());
@@ -446,10 +396,7 @@ fn stores_wait_without_bound() {
     };
     for machine in REORDERING {
         let found = at_random(machine, 2, fenced, 20_000);
-        assert!(
-            found.contains(&vec![0, 11]) && !found.contains(&vec![0, 10]),
-            "{found:?}"
-        );
+        assert!(found.contains(&vec![0, 11]) && !found.contains(&vec![0, 10]), "{found:?}");
     }
 }
 

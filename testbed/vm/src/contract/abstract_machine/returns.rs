@@ -34,10 +34,7 @@ pub(super) struct Known {
 impl Known {
     pub(super) fn reset(&mut self, cpus: usize, first: ProcessId) {
         *self = Known::default();
-        let life = Life {
-            made: 0,
-            ended: OPEN,
-        };
+        let life = Life { made: 0, ended: OPEN };
         self.processes.insert(first, life);
         self.running.resize(cpus, None);
     }
@@ -66,10 +63,7 @@ impl Known {
         (call, result): (Call, Result<u64, Error>),
         now: Moment,
     ) {
-        let life = Life {
-            made: now,
-            ended: OPEN,
-        };
+        let life = Life { made: now, ended: OPEN };
         match (call, result) {
             (Call::Enter { process: entered }, Ok(_)) => self.running[cpu] = Some(entered),
             (Call::Enter { .. }, Err(_)) => self.running[cpu] = Some(process),
@@ -306,10 +300,7 @@ impl AbstractMachine {
         let may_lack = |page| self.areas(process, page, since).contains(&None);
         let id = value as u32;
         match call {
-            Call::Map {
-                address: Some(to), ..
-            }
-            | Call::Remap { to: Some(to), .. } => value == to,
+            Call::Map { address: Some(to), .. } | Call::Remap { to: Some(to), .. } => value == to,
             Call::Map { bytes, .. } | Call::Remap { bytes, .. } => {
                 !is_outside((value, bytes))
                     && value.is_multiple_of(PAGE_BYTES)

@@ -12,101 +12,24 @@ fn wrong_calls_are_refused_and_change_nothing() {
     let none = Protection::NONE;
     let file = Backing::Shared { file: 9, offset: 0 };
     let cases = [
-        (
-            Call::Unmap {
-                address: a + 1,
-                bytes: PAGE,
-            },
-            Error::Unaligned,
-        ),
-        (
-            Call::Unmap {
-                address: a,
-                bytes: 0,
-            },
-            Error::BadRange,
-        ),
-        (
-            Call::Unmap {
-                address: end,
-                bytes: PAGE,
-            },
-            Error::BadRange,
-        ),
-        (
-            Call::Unmap {
-                address: 0,
-                bytes: u64::MAX,
-            },
-            Error::BadRange,
-        ),
-        (
-            Call::Unmap {
-                address: u64::MAX - 4095,
-                bytes: 4096,
-            },
-            Error::BadRange,
-        ),
-        (
-            Call::Protect {
-                address: a,
-                bytes: 3 * PAGE,
-                protection: none,
-            },
-            Error::NotMapped,
-        ),
-        (
-            Call::Discard {
-                address: a,
-                bytes: 3 * PAGE,
-            },
-            Error::NotMapped,
-        ),
-        (
-            Call::PageOut {
-                address: a - PAGE,
-                bytes: 2 * PAGE,
-            },
-            Error::NotMapped,
-        ),
-        (
-            Call::Remap {
-                address: a,
-                bytes: 3 * PAGE,
-                to: None,
-            },
-            Error::NotMapped,
-        ),
+        (Call::Unmap { address: a + 1, bytes: PAGE }, Error::Unaligned),
+        (Call::Unmap { address: a, bytes: 0 }, Error::BadRange),
+        (Call::Unmap { address: end, bytes: PAGE }, Error::BadRange),
+        (Call::Unmap { address: 0, bytes: u64::MAX }, Error::BadRange),
+        (Call::Unmap { address: u64::MAX - 4095, bytes: 4096 }, Error::BadRange),
+        (Call::Protect { address: a, bytes: 3 * PAGE, protection: none }, Error::NotMapped),
+        (Call::Discard { address: a, bytes: 3 * PAGE }, Error::NotMapped),
+        (Call::PageOut { address: a - PAGE, bytes: 2 * PAGE }, Error::NotMapped),
+        (Call::Remap { address: a, bytes: 3 * PAGE, to: None }, Error::NotMapped),
         (Call::Collapse { address: 0 }, Error::NotMapped),
         (Call::Enter { process: 99 }, Error::NoProcess),
         (Call::Exit { process: 99 }, Error::NoProcess),
         (Call::Exit { process: 1 }, Error::Busy),
-        (
-            Call::Write {
-                file: 0,
-                offset: 0,
-                value: 0,
-            },
-            Error::NoFile,
-        ),
+        (Call::Write { file: 0, offset: 0, value: 0 }, Error::NoFile),
         (Call::Sync { file: 7 }, Error::NoFile),
-        (
-            Call::Truncate {
-                file: u32::MAX,
-                bytes: 0,
-            },
-            Error::NoFile,
-        ),
+        (Call::Truncate { file: u32::MAX, bytes: 0 }, Error::NoFile),
         (Call::Create { bytes: u64::MAX }, Error::BadRange),
-        (
-            Call::Map {
-                address: None,
-                bytes: PAGE,
-                protection: none,
-                backing: file,
-            },
-            Error::NoFile,
-        ),
+        (Call::Map { address: None, bytes: PAGE, protection: none, backing: file }, Error::NoFile),
         (anonymous(end, PageSize::Base), Error::NoSpace),
         (anonymous(0, PageSize::Base), Error::BadRange),
     ];
@@ -120,23 +43,14 @@ fn wrong_calls_are_refused_and_change_nothing() {
 #[test]
 fn memory_that_runs_out_is_an_error() {
     let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 10;
-    let program = Program::start(Options {
-        config,
-        ..Options::new(64)
-    });
+    let program = Program::start(Options { config, ..Options::new(64) });
     let a = program.call(anonymous(100 * PAGE, PageSize::Base)).unwrap();
     let full = (0..100).find(|page| program.try_access(a + page * PAGE, Some(*page)).is_err());
     let full = full.expect("64 frames and 10 pages of swap do not hold 100 pages");
-    assert_eq!(
-        program.try_access(a + full * PAGE, Some(1)),
-        Err(Fault::OutOfMemory)
-    );
+    assert_eq!(program.try_access(a + full * PAGE, Some(1)), Err(Fault::OutOfMemory));
     assert_eq!(program.call(Call::Fork), Err(Error::OutOfMemory));
     for page in 0..full {
-        assert_eq!(
-            program.try_access(a + page * PAGE, None).unwrap_or(page),
-            page
-        );
+        assert_eq!(program.try_access(a + page * PAGE, None).unwrap_or(page), page);
     }
     program.finish(&[1]);
 }
@@ -145,10 +59,7 @@ fn memory_that_runs_out_is_an_error() {
 fn tables_for_a_move_that_finds_no_memory_for_all_of_them_are_given_back() {
     const APART: u64 = 512 * PAGE;
     let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 10;
-    let program = Program::start(Options {
-        config,
-        ..Options::new(64)
-    });
+    let program = Program::start(Options { config, ..Options::new(64) });
     // Each page needs its own table.
     let bytes = 8 * APART;
     let spread = program.call(anonymous(bytes, PageSize::Base)).unwrap();
@@ -159,10 +70,7 @@ fn tables_for_a_move_that_finds_no_memory_for_all_of_them_are_given_back() {
     let full = (0..100).find(|page| program.try_access(a + page * PAGE, Some(*page)).is_err());
     full.expect("64 frames and 10 pages of swap do not hold 100 pages");
     let (address, some) = (a + 20 * PAGE, 4 * PAGE);
-    let discard = Call::Discard {
-        address,
-        bytes: some,
-    };
+    let discard = Call::Discard { address, bytes: some };
     program.call(discard).unwrap();
     let address = spread;
     let to = None;
@@ -178,28 +86,16 @@ fn tables_for_a_move_that_finds_no_memory_for_all_of_them_are_given_back() {
 #[test]
 fn a_file_call_that_finds_no_memory_leaves_the_file_as_it_was() {
     let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 10;
-    let program = Program::start(Options {
-        config,
-        ..Options::new(64)
-    });
+    let program = Program::start(Options { config, ..Options::new(64) });
     let id = program.call(Call::Create { bytes: PAGE }).unwrap();
     let file = id as u32;
     let read = |offset| program.call(Call::Read { file, offset });
-    let write = |offset, value| {
-        program.call(Call::Write {
-            file,
-            offset,
-            value,
-        })
-    };
+    let write = |offset, value| program.call(Call::Write { file, offset, value });
     let truncate = |bytes| program.call(Call::Truncate { file, bytes });
     // The page is only on the device: a cut in its middle must read it back.
     let mapped = map_file(&program, id, PAGE, true, Protection::READ_WRITE);
     program.write(mapped + 2048, 7);
-    let out = Call::PageOut {
-        address: mapped,
-        bytes: PAGE,
-    };
+    let out = Call::PageOut { address: mapped, bytes: PAGE };
     assert_eq!(program.call(out), Ok(1));
     let a = program.call(anonymous(100 * PAGE, PageSize::Base)).unwrap();
     let full = (0..100).find(|page| program.try_access(a + page * PAGE, Some(*page)).is_err());
@@ -208,10 +104,7 @@ fn a_file_call_that_finds_no_memory_leaves_the_file_as_it_was() {
     let still_long = "the truncation that failed has cut the file";
     assert_eq!(read(2048), Err(Error::OutOfMemory), "{still_long}");
     assert_eq!(write(3 * PAGE, 1), Err(Error::OutOfMemory));
-    let all = Call::Unmap {
-        address: a,
-        bytes: 100 * PAGE,
-    };
+    let all = Call::Unmap { address: a, bytes: 100 * PAGE };
     program.call(all).unwrap();
     assert_eq!(read(2048), Ok(7));
     assert_eq!(
@@ -231,10 +124,7 @@ fn wherever_memory_runs_out_nothing_is_lost() {
     const APART: u64 = 512 * PAGE;
     for frames in 12..60 {
         let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 0;
-        let program = Program::start(Options {
-            config,
-            ..Options::new(frames)
-        });
+        let program = Program::start(Options { config, ..Options::new(frames) });
         let done = |result: Result<u64, Error>| match result {
             Ok(value) => Some(value),
             Err(Error::OutOfMemory) => None,
@@ -260,9 +150,7 @@ fn wherever_memory_runs_out_nothing_is_lost() {
         let mut held = [0; 6];
         let mut child = None;
         for round in 0..2 {
-            let places = (0..4)
-                .map(|at| spread + at * APART)
-                .chain([shared, private + PAGE]);
+            let places = (0..4).map(|at| spread + at * APART).chain([shared, private + PAGE]);
             for (number, place) in places.enumerate() {
                 let value = 10 * round + number as u64 + 1;
                 if access(place, Some(value)).is_some() {
@@ -280,23 +168,16 @@ fn wherever_memory_runs_out_nothing_is_lost() {
             address: Some(1 << 40),
             bytes,
             protection: Protection::READ_WRITE,
-            backing: Backing::Anonymous {
-                page: PageSize::Base,
-            },
+            backing: Backing::Anonymous { page: PageSize::Base },
         };
         let hog = program.call(hog).unwrap();
         let full = (0..frames).find(|page| access(hog + page * PAGE, Some(7)).is_none());
         let full = full.expect("so many frames do not hold so many pages and their tables");
         let FrameTotals { free, stale, .. } = program.vm.check().unwrap();
-        assert!(
-            full == 0 || free + stale == 0,
-            "of {frames} frames {free} are not used"
-        );
+        assert!(full == 0 || free + stale == 0, "of {frames} frames {free} are not used");
         let address = hog;
         program.call(Call::Unmap { address, bytes }).unwrap();
-        let places = (0..4)
-            .map(|at| spread + at * APART)
-            .chain([shared, private + PAGE]);
+        let places = (0..4).map(|at| spread + at * APART).chain([shared, private + PAGE]);
         for (number, place) in places.enumerate() {
             let found = access(place, None);
             assert!(
@@ -305,11 +186,6 @@ fn wherever_memory_runs_out_nothing_is_lost() {
             );
         }
         let children = child.map(|child| child as u32);
-        program.finish(
-            &[Some(1), children]
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>(),
-        );
+        program.finish(&[Some(1), children].into_iter().flatten().collect::<Vec<_>>());
     }
 }

@@ -11,47 +11,22 @@ fn large_pages_are_used_split_copied_and_collapsed() {
         program.write(a + LARGE, 6);
         assert_eq!(program.vm.check().unwrap().anonymous, 1024);
         // Splitting keeps contents; the removed page is gone.
-        program
-            .call(Call::Unmap {
-                address: a + 7 * PAGE,
-                bytes: PAGE,
-            })
-            .unwrap();
-        assert_eq!(
-            program.try_access(a + 7 * PAGE, None),
-            Err(Fault::NotMapped)
-        );
-        assert_eq!(
-            (program.read(a + 5 * PAGE), program.read(a + LARGE)),
-            (5, 6)
-        );
+        program.call(Call::Unmap { address: a + 7 * PAGE, bytes: PAGE }).unwrap();
+        assert_eq!(program.try_access(a + 7 * PAGE, None), Err(Fault::NotMapped));
+        assert_eq!((program.read(a + 5 * PAGE), program.read(a + LARGE)), (5, 6));
         assert_eq!(program.vm.check().unwrap().anonymous, 1023);
         // A copy of a shared large page.
         let child = program.call(Call::Fork).unwrap() as u32;
         program.write(a + LARGE + PAGE, 61);
         program.call(Call::Enter { process: child }).unwrap();
-        assert_eq!(
-            (program.read(a + LARGE), program.read(a + LARGE + PAGE)),
-            (6, 0)
-        );
+        assert_eq!((program.read(a + LARGE), program.read(a + LARGE + PAGE)), (6, 0));
         program.call(Call::Enter { process: 1 }).unwrap();
         // A page that must be split while it is shared.
         let again = program.call(Call::Fork).unwrap() as u32;
-        program
-            .call(Call::Discard {
-                address: a + LARGE + PAGE,
-                bytes: PAGE,
-            })
-            .unwrap();
-        assert_eq!(
-            (program.read(a + LARGE), program.read(a + LARGE + PAGE)),
-            (6, 0)
-        );
+        program.call(Call::Discard { address: a + LARGE + PAGE, bytes: PAGE }).unwrap();
+        assert_eq!((program.read(a + LARGE), program.read(a + LARGE + PAGE)), (6, 0));
         program.call(Call::Enter { process: again }).unwrap();
-        assert_eq!(
-            (program.read(a + LARGE), program.read(a + LARGE + PAGE)),
-            (6, 61)
-        );
+        assert_eq!((program.read(a + LARGE), program.read(a + LARGE + PAGE)), (6, 61));
         program.call(Call::Enter { process: 1 }).unwrap();
         program.vm.leave();
         for process in [child, again] {
@@ -61,12 +36,7 @@ fn large_pages_are_used_split_copied_and_collapsed() {
         for page in 0..512 {
             program.write(a + LARGE + page * PAGE + 8, page);
         }
-        assert_eq!(
-            program.call(Call::Collapse {
-                address: a + LARGE + 1
-            }),
-            Ok(1)
-        );
+        assert_eq!(program.call(Call::Collapse { address: a + LARGE + 1 }), Ok(1));
         assert_eq!(program.call(Call::Collapse { address: a + LARGE }), Ok(0));
         for page in 0..512 {
             assert_eq!(program.read(a + LARGE + page * PAGE + 8), page);
@@ -74,13 +44,7 @@ fn large_pages_are_used_split_copied_and_collapsed() {
         program.write(a + LARGE, 8);
         assert_eq!(program.read(a + LARGE), 8);
         // Swapped out in pieces.
-        assert_eq!(
-            program.call(Call::PageOut {
-                address: a + LARGE,
-                bytes: LARGE
-            }),
-            Ok(512)
-        );
+        assert_eq!(program.call(Call::PageOut { address: a + LARGE, bytes: LARGE }), Ok(512));
         assert_eq!(program.read(a + LARGE + 9 * PAGE + 8), 9);
         program.finish(&[1]);
     });
@@ -97,10 +61,7 @@ fn shared_large_pages_are_copied_in_pieces_where_no_block_is_left() {
     for change in [by_store, by_discard] {
         // One block of 512 frames, and twice 511 frames that form none.
         let map = MemoryMap::flat(Frame(0x1001), 511 + 512 + 511);
-        let program = Program::start(Options {
-            map,
-            ..Options::new(0)
-        });
+        let program = Program::start(Options { map, ..Options::new(0) });
         let a = program.call(anonymous(LARGE, PageSize::Large)).unwrap();
         for page in 0..512 {
             program.write(a + page * PAGE, page);
@@ -134,12 +95,7 @@ fn huge_pages_are_used_and_split() {
     let a = program.call(anonymous(bytes, PageSize::Huge)).unwrap();
     program.write(a + 77 * LARGE, 7);
     assert_eq!(program.vm.check().unwrap().anonymous, 512 * 512);
-    program
-        .call(Call::Unmap {
-            address: a + PAGE,
-            bytes: PAGE,
-        })
-        .unwrap();
+    program.call(Call::Unmap { address: a + PAGE, bytes: PAGE }).unwrap();
     assert_eq!((program.read(a), program.read(a + 77 * LARGE)), (0, 7));
     assert_eq!(program.vm.check().unwrap().anonymous, 512 * 512 - 1);
     program.finish(&[1]);
@@ -152,20 +108,12 @@ fn pages_of_two_areas_are_not_collapsed() {
         address: Some(1 << 40),
         bytes: LARGE,
         protection: Protection::READ_WRITE,
-        backing: Backing::Anonymous {
-            page: PageSize::Base,
-        },
+        backing: Backing::Anonymous { page: PageSize::Base },
     };
     let address = program.call(map).unwrap();
     (0..512).for_each(|page| program.write(address + page * PAGE, page));
-    let half = |address, protection| Call::Protect {
-        address,
-        bytes: LARGE / 2,
-        protection,
-    };
-    program
-        .call(half(address + LARGE / 2, Protection::READ))
-        .unwrap();
+    let half = |address, protection| Call::Protect { address, bytes: LARGE / 2, protection };
+    program.call(half(address + LARGE / 2, Protection::READ)).unwrap();
     assert_eq!(program.call(Call::Collapse { address }), Ok(0));
     program.finish(&[1]);
 }

@@ -17,12 +17,7 @@ fn anonymous_memory_reads_zero_and_keeps_what_is_written() {
             assert_eq!(program.read(a + page * PAGE), page);
             assert_eq!(program.peek(a + page * PAGE), Some(page));
         }
-        program
-            .call(Call::Unmap {
-                address: a,
-                bytes: 8 * PAGE,
-            })
-            .unwrap();
+        program.call(Call::Unmap { address: a, bytes: 8 * PAGE }).unwrap();
         assert_eq!(program.try_access(a, None), Err(Fault::NotMapped));
         program.finish(&[1]);
     });
@@ -34,13 +29,7 @@ fn discard_gives_zeros_again() {
         let a = program.call(anonymous(2 * PAGE, PageSize::Base)).unwrap();
         for turn in 1..20 {
             program.write(a, turn);
-            assert_eq!(
-                program.call(Call::Discard {
-                    address: a,
-                    bytes: PAGE
-                }),
-                Ok(0)
-            );
+            assert_eq!(program.call(Call::Discard { address: a, bytes: PAGE }), Ok(0));
             assert_eq!(program.read(a), 0);
         }
         program.finish(&[1]);
@@ -54,11 +43,7 @@ fn protection_is_enforced_and_given_back() {
         for page in 0..3 {
             program.write(a + page * PAGE, 7);
         }
-        let protect = |protection| Call::Protect {
-            address: a + PAGE,
-            bytes: PAGE,
-            protection,
-        };
+        let protect = |protection| Call::Protect { address: a + PAGE, bytes: PAGE, protection };
         program.call(protect(Protection::READ)).unwrap();
         assert_eq!(program.try_access(a + PAGE, Some(1)), Err(Fault::Forbidden));
         assert_eq!(program.read(a + PAGE), 7);
@@ -68,11 +53,7 @@ fn protection_is_enforced_and_given_back() {
         program.call(protect(Protection::READ_WRITE)).unwrap();
         program.write(a + PAGE, 8);
         assert_eq!(
-            (
-                program.read(a),
-                program.read(a + PAGE),
-                program.read(a + 2 * PAGE)
-            ),
+            (program.read(a), program.read(a + PAGE), program.read(a + 2 * PAGE)),
             (7, 8, 7)
         );
         program.finish(&[1]);
@@ -86,26 +67,15 @@ fn fork_shares_until_somebody_writes() {
         for page in 0..3 {
             program.write(a + page * PAGE, 10 + page);
         }
-        program
-            .call(Call::PageOut {
-                address: a + 2 * PAGE,
-                bytes: PAGE,
-            })
-            .unwrap();
+        program.call(Call::PageOut { address: a + 2 * PAGE, bytes: PAGE }).unwrap();
         let child = program.call(Call::Fork).unwrap() as u32;
         program.write(a, 99);
         program.call(Call::Enter { process: child }).unwrap();
-        assert_eq!(
-            [0, 1, 2, 3].map(|page| program.read(a + page * PAGE)),
-            [10, 11, 12, 0]
-        );
+        assert_eq!([0, 1, 2, 3].map(|page| program.read(a + page * PAGE)), [10, 11, 12, 0]);
         program.write(a + PAGE, 55);
         program.write(a + 2 * PAGE, 56);
         program.call(Call::Enter { process: 1 }).unwrap();
-        assert_eq!(
-            [0, 1, 2, 3].map(|page| program.read(a + page * PAGE)),
-            [99, 11, 12, 0]
-        );
+        assert_eq!([0, 1, 2, 3].map(|page| program.read(a + page * PAGE)), [99, 11, 12, 0]);
         assert_eq!(program.call(Call::Exit { process: 1 }), Err(Error::Busy));
         program.finish(&[1, child]);
     });
@@ -118,25 +88,14 @@ fn paged_out_memory_comes_back() {
         for page in 0..80 {
             program.write(a + page * PAGE + 16, page * 1_000_003);
         }
-        assert_eq!(
-            program.call(Call::PageOut {
-                address: a,
-                bytes: 80 * PAGE
-            }),
-            Ok(80)
-        );
+        assert_eq!(program.call(Call::PageOut { address: a, bytes: 80 * PAGE }), Ok(80));
         assert_eq!(program.vm.check().unwrap().swapped, 80);
         assert_eq!(program.peek(a + 5 * PAGE + 16), Some(5 * 1_000_003));
         for page in 0..80 {
             assert_eq!(program.read(a + page * PAGE + 16), page * 1_000_003);
         }
         assert_eq!(program.vm.check().unwrap().swapped, 0);
-        program
-            .call(Call::PageOut {
-                address: a,
-                bytes: 80 * PAGE,
-            })
-            .unwrap();
+        program.call(Call::PageOut { address: a, bytes: 80 * PAGE }).unwrap();
         program.finish(&[1]);
     });
 }
@@ -167,24 +126,10 @@ fn empty_tables_are_freed() {
     for turn in 1..50 {
         let address = Some(turn << 32);
         let protection = Protection::READ_WRITE;
-        let backing = Backing::Anonymous {
-            page: PageSize::Base,
-        };
-        let a = program
-            .call(Call::Map {
-                address,
-                bytes: PAGE,
-                protection,
-                backing,
-            })
-            .unwrap();
+        let backing = Backing::Anonymous { page: PageSize::Base };
+        let a = program.call(Call::Map { address, bytes: PAGE, protection, backing }).unwrap();
         program.write(a, 1);
-        program
-            .call(Call::Unmap {
-                address: a,
-                bytes: PAGE,
-            })
-            .unwrap();
+        program.call(Call::Unmap { address: a, bytes: PAGE }).unwrap();
         assert_eq!(program.vm.check().unwrap().tables, before);
     }
     program.finish(&[1]);
@@ -210,13 +155,7 @@ fn a_page_that_was_never_written_is_not_zeroed_again() {
 
 #[test]
 fn reclaim_and_demotion_take_as_many_pages_as_they_are_told() {
-    let node = |first, slow| Node {
-        extent: Extent {
-            first: Frame(first),
-            frames: 64,
-        },
-        slow,
-    };
+    let node = |first, slow| Node { extent: Extent { first: Frame(first), frames: 64 }, slow };
     let program = Program::start(Options {
         map: MemoryMap::new(&[node(0x1000, false), node(0x2000, true)]),
         ..Options::new(0)
@@ -233,10 +172,7 @@ fn reclaim_and_demotion_take_as_many_pages_as_they_are_told() {
 #[test]
 fn frames_are_kept_free_ahead() {
     let config = |config: &mut quell_vm::VmConfig| config.reclaim_ahead = 16;
-    let program = Program::start(Options {
-        config,
-        ..Options::new(64)
-    });
+    let program = Program::start(Options { config, ..Options::new(64) });
     let a = program.call(anonymous(100 * PAGE, PageSize::Base)).unwrap();
     for page in 0..100 {
         program.write(a + page * PAGE, page);

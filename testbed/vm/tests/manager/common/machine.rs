@@ -66,18 +66,12 @@ impl TestMachine {
     pub fn new(options: Options) -> Self {
         let nodes = options.map.nodes();
         let first = nodes.iter().map(|node| node.extent.first.0).min().unwrap();
-        let last = nodes
-            .iter()
-            .map(|node| node.extent.first.0 + node.extent.frames)
-            .max()
-            .unwrap();
+        let last = nodes.iter().map(|node| node.extent.first.0 + node.extent.frames).max().unwrap();
         let cpus = options.cpus;
         TestMachine {
             first,
             // Memory doesn't start as zeros, so the manager can't rely on that.
-            words: (first..last)
-                .map(|_| [const { AtomicU64::new(POISON) }; 512])
-                .collect(),
+            words: (first..last).map(|_| [const { AtomicU64::new(POISON) }; 512]).collect(),
             cpus: (0..cpus).map(|_| Mutex::default()).collect(),
             pending: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
             masked: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
@@ -149,10 +143,7 @@ impl TestMachine {
         let hit = (0..3).find_map(|level| {
             let level = Level(level);
             let base = Page(page.0 & !(level.pages() - 1));
-            cpu.tlb
-                .get(&(tag, base))
-                .copied()
-                .filter(|cached| cached.level == level)
+            cpu.tlb.get(&(tag, base)).copied().filter(|cached| cached.level == level)
         });
         let usable = hit.filter(|cached| {
             cached.entry.user && (store.is_none() || cached.entry.writable && cached.entry.dirty)
@@ -199,11 +190,7 @@ impl TestMachine {
             if store && !entry.dirty && !self.options.hardware_dirty {
                 return None;
             }
-            let new = Entry {
-                accessed: true,
-                dirty: entry.dirty || store,
-                ..entry
-            };
+            let new = Entry { accessed: true, dirty: entry.dirty || store, ..entry };
             let raw = self.encode(new, level);
             if raw == held || word.compare_exchange(held, raw, SeqCst, SeqCst).is_ok() {
                 return Some(CachedTranslation { entry: new, level });
@@ -250,8 +237,7 @@ unsafe impl Hardware for TestMachine {
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let mut cpu = self.cpus[self.me()].lock().unwrap();
         if !keep || self.options.tagging == Tagging::None {
-            cpu.tlb
-                .retain(|&(of, _), _| of != tag && self.options.tagging != Tagging::None);
+            cpu.tlb.retain(|&(of, _), _| of != tag && self.options.tagging != Tagging::None);
         }
         cpu.root = Some((root, tag));
     }
@@ -288,9 +274,7 @@ impl PhysicalMemory for TestMachine {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
         self.zeroed.fetch_add(extent.frames, Relaxed);
         for frame in 0..extent.frames {
-            self.page(extent.first.plus(frame))
-                .iter()
-                .for_each(|word| word.store(0, Relaxed));
+            self.page(extent.first.plus(frame)).iter().for_each(|word| word.store(0, Relaxed));
         }
     }
 }
@@ -326,10 +310,7 @@ unsafe impl Machine for TestMachine {
         raw
     }
     fn decode(&self, word: u64, _: Level) -> Entry {
-        let mut entry = Entry {
-            frame: Frame(word >> 12),
-            ..Entry::ABSENT
-        };
+        let mut entry = Entry { frame: Frame(word >> 12), ..Entry::ABSENT };
         for (bit, flag) in FLAGS.iter().enumerate() {
             *flag(&mut entry) = word >> bit & 1 != 0;
         }

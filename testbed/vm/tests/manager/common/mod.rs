@@ -89,11 +89,7 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     assert!(
         machine
             .handler
-            .set(Box::new(|| vm
-                .engine()
-                .this_cpu()
-                .mask_interrupts()
-                .on_interrupt()))
+            .set(Box::new(|| vm.engine().this_cpu().mask_interrupts().on_interrupt()))
             .is_ok()
     );
     if options.alone {
@@ -126,19 +122,14 @@ impl Program {
             if let Some(value) = self.machine.access(address, store) {
                 return Ok(value);
             }
-            let access = if store.is_some() {
-                Access::Write
-            } else {
-                Access::Read
-            };
+            let access = if store.is_some() { Access::Write } else { Access::Read };
             self.vm.fault(address, access)?;
         }
         panic!("an access to {address:#x} faults again and again");
     }
 
     pub fn read(&self, address: u64) -> u64 {
-        self.try_access(address, None)
-            .unwrap_or_else(|fault| panic!("load {address:#x}: {fault}"))
+        self.try_access(address, None).unwrap_or_else(|fault| panic!("load {address:#x}: {fault}"))
     }
 
     pub fn write(&self, address: u64, value: u64) {

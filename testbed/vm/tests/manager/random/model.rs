@@ -27,21 +27,16 @@ pub struct Model {
 impl Model {
     /// Returns the result of a load of the page.
     pub fn load(&self, process: u32, at: u64) -> Result<u64, Fault> {
-        let page = self.processes[&process]
-            .pages
-            .get(&at)
-            .ok_or(Fault::NotMapped)?;
+        let page = self.processes[&process].pages.get(&at).ok_or(Fault::NotMapped)?;
         if page.protection == Protection::NONE {
             return Err(Fault::Forbidden);
         }
         match (page.own, page.kind) {
             (Some(value), _) => Ok(value),
             (None, Kind::Zeros) => Ok(0),
-            (None, Kind::Shared(file, index) | Kind::Private(file, index)) => self.files
-                [file as usize]
-                .get(index as usize)
-                .copied()
-                .ok_or(Fault::BeyondEnd),
+            (None, Kind::Shared(file, index) | Kind::Private(file, index)) => {
+                self.files[file as usize].get(index as usize).copied().ok_or(Fault::BeyondEnd)
+            }
         }
     }
 

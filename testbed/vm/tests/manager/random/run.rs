@@ -24,32 +24,18 @@ impl Run {
         let program = Program::start(options);
         let mut model = Model::default();
         for _ in 0..FILES {
-            program
-                .call(Call::Create {
-                    bytes: FILE_PAGES * PAGE,
-                })
-                .unwrap();
+            program.call(Call::Create { bytes: FILE_PAGES * PAGE }).unwrap();
             model.files.push(vec![0; FILE_PAGES as usize]);
         }
         model.processes.insert(1, ModelProcess::default());
         be(1);
         program.vm.enter(1).unwrap();
         be(0);
-        Run {
-            program,
-            model,
-            current: [1; 2],
-            cpu: 0,
-        }
+        Run { program, model, current: [1; 2], cpu: 0 }
     }
 
     fn mine(&mut self) -> &mut BTreeMap<u64, ModelPage> {
-        &mut self
-            .model
-            .processes
-            .get_mut(&self.current[self.cpu])
-            .unwrap()
-            .pages
+        &mut self.model.processes.get_mut(&self.current[self.cpu]).unwrap().pages
     }
 
     /// Returns the result of a call that is refused if not all of the pages are mapped.
@@ -66,31 +52,19 @@ impl Run {
         let me = self.current[self.cpu];
         match *op {
             Op::Map(at, n, kind, writable) => {
-                let protection = if writable {
-                    Protection::READ_WRITE
-                } else {
-                    Protection::READ
-                };
+                let protection = if writable { Protection::READ_WRITE } else { Protection::READ };
                 let backing = match kind {
-                    Kind::Zeros => Backing::Anonymous {
-                        page: PageSize::Large,
-                    },
-                    Kind::Shared(file, first) => Backing::Shared {
-                        file: file as u32,
-                        offset: first * PAGE,
-                    },
-                    Kind::Private(file, first) => Backing::Private {
-                        file: file as u32,
-                        offset: first * PAGE,
-                    },
+                    Kind::Zeros => Backing::Anonymous { page: PageSize::Large },
+                    Kind::Shared(file, first) => {
+                        Backing::Shared { file: file as u32, offset: first * PAGE }
+                    }
+                    Kind::Private(file, first) => {
+                        Backing::Private { file: file as u32, offset: first * PAGE }
+                    }
                 };
                 let address = address(at);
-                let call = Call::Map {
-                    address: Some(address),
-                    bytes: n * PAGE,
-                    protection,
-                    backing,
-                };
+                let call =
+                    Call::Map { address: Some(address), bytes: n * PAGE, protection, backing };
                 assert_eq!(program.call(call), Ok(address));
                 for page in at..at + n {
                     let kind = match kind {
@@ -98,21 +72,11 @@ impl Run {
                         Kind::Shared(file, first) => Kind::Shared(file, first + page - at),
                         Kind::Private(file, first) => Kind::Private(file, first + page - at),
                     };
-                    self.mine().insert(
-                        page,
-                        ModelPage {
-                            kind,
-                            protection,
-                            own: None,
-                        },
-                    );
+                    self.mine().insert(page, ModelPage { kind, protection, own: None });
                 }
             }
             Op::Unmap(at, n) => {
-                let call = Call::Unmap {
-                    address: address(at),
-                    bytes: n * PAGE,
-                };
+                let call = Call::Unmap { address: address(at), bytes: n * PAGE };
                 assert_eq!(program.call(call), Ok(0));
                 (at..at + n).for_each(|page| {
                     self.mine().remove(&page);
@@ -121,11 +85,7 @@ impl Run {
             Op::Protect(at, n, level) => {
                 let all = [Protection::NONE, Protection::READ, Protection::READ_WRITE];
                 let protection = all[level as usize];
-                let call = Call::Protect {
-                    address: address(at),
-                    bytes: n * PAGE,
-                    protection,
-                };
+                let call = Call::Protect { address: address(at), bytes: n * PAGE, protection };
                 let expected = self.if_covered(at, n);
                 assert_eq!(program.call(call), expected);
                 if expected.is_ok() {
@@ -135,10 +95,7 @@ impl Run {
                 }
             }
             Op::Discard(at, n) => {
-                let call = Call::Discard {
-                    address: address(at),
-                    bytes: n * PAGE,
-                };
+                let call = Call::Discard { address: address(at), bytes: n * PAGE };
                 let expected = self.if_covered(at, n);
                 assert_eq!(program.call(call), expected);
                 if expected.is_ok() {
@@ -148,18 +105,12 @@ impl Run {
                 }
             }
             Op::PageOut(at, n) => {
-                let call = Call::PageOut {
-                    address: address(at),
-                    bytes: n * PAGE,
-                };
+                let call = Call::PageOut { address: address(at), bytes: n * PAGE };
                 assert_eq!(program.call(call).is_ok(), self.covered(at, n));
             }
             Op::Remap(at, n, to) => {
-                let call = Call::Remap {
-                    address: address(at),
-                    bytes: n * PAGE,
-                    to: Some(address(to)),
-                };
+                let call =
+                    Call::Remap { address: address(at), bytes: n * PAGE, to: Some(address(to)) };
                 let expected = if !self.covered(at, n) {
                     Err(Error::NotMapped)
                 } else if to < at + n && at < to + n {
@@ -178,11 +129,7 @@ impl Run {
             Op::Read(at) => {
                 let expected = self.model.load(me, at);
                 assert_eq!(program.try_access(address(at), None), expected, "page {at}");
-                assert_eq!(
-                    program.peek(address(at)),
-                    expected.ok(),
-                    "peek at page {at}"
-                );
+                assert_eq!(program.peek(address(at)), expected.ok(), "peek at page {at}");
             }
             Op::Write(at, value) => {
                 let expected = self.model.store(me, at, value);
@@ -193,11 +140,7 @@ impl Run {
                 );
             }
             Op::FileWrite(file, at, value) => {
-                let call = Call::Write {
-                    file: file as u32,
-                    offset: at * PAGE,
-                    value,
-                };
+                let call = Call::Write { file: file as u32, offset: at * PAGE, value };
                 assert_eq!(program.call(call), Ok(0));
                 let pages = &mut self.model.files[file as usize];
                 let length = pages.len().max(at as usize + 1);
@@ -205,18 +148,12 @@ impl Run {
                 pages[at as usize] = value;
             }
             Op::FileRead(file, at) => {
-                let call = Call::Read {
-                    file: file as u32,
-                    offset: at * PAGE,
-                };
+                let call = Call::Read { file: file as u32, offset: at * PAGE };
                 let held = self.model.files[file as usize].get(at as usize).copied();
                 assert_eq!(program.call(call), held.ok_or(Error::BeyondEnd));
             }
             Op::Truncate(file, n) => {
-                let call = Call::Truncate {
-                    file: file as u32,
-                    bytes: n * PAGE,
-                };
+                let call = Call::Truncate { file: file as u32, bytes: n * PAGE };
                 assert_eq!(program.call(call), Ok(0));
                 self.model.files[file as usize].resize(n as usize, 0);
             }
@@ -249,11 +186,7 @@ impl Run {
                 }
             }
             Op::Migrate(at, n, node) => {
-                let call = Call::Migrate {
-                    address: address(at),
-                    bytes: n * PAGE,
-                    node,
-                };
+                let call = Call::Migrate { address: address(at), bytes: n * PAGE, node };
                 assert_eq!(program.call(call).is_ok(), self.covered(at, n));
             }
             Op::Demote(pages) => assert!(program.call(Call::Demote { pages }).is_ok()),

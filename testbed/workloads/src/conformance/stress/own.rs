@@ -15,10 +15,9 @@ impl<U: User> Stress<'_, U> {
         if !state.mapped {
             return match self.load(address) {
                 Err(Fault::NotMapped) => Ok(()),
-                other => self.broken(
-                    Clause::C3,
-                    format!("unmapped page {address:#x} gives {other:x?}"),
-                ),
+                other => {
+                    self.broken(Clause::C3, format!("unmapped page {address:#x} gives {other:x?}"))
+                }
             };
         }
         let expected = match state.counts[page as usize] {
@@ -46,10 +45,8 @@ impl<U: User> Stress<'_, U> {
         }
         match self.retry(|| self.user.try_write(address, new)) {
             Err(Fault::Forbidden) => Ok(()),
-            other => self.broken(
-                Clause::C3,
-                format!("a store to protected {address:#x} gives {other:?}"),
-            ),
+            other => self
+                .broken(Clause::C3, format!("a store to protected {address:#x} gives {other:?}")),
         }
     }
 
@@ -73,24 +70,13 @@ impl<U: User> Stress<'_, U> {
             return Ok(());
         }
         let address = Self::own_at(self.me, state.half, chunk, 0);
-        let protection = if state.writable {
-            Protection::READ
-        } else {
-            Protection::READ_WRITE
-        };
-        let call = Call::Protect {
-            address,
-            bytes: CHUNK * PAGE,
-            protection,
-        };
+        let protection = if state.writable { Protection::READ } else { Protection::READ_WRITE };
+        let call = Call::Protect { address, bytes: CHUNK * PAGE, protection };
         self.call("protect", call)?;
         self.chunks[chunk as usize].writable = !state.writable;
         let first = address + page * PAGE;
         let held = self.must_load(first)?;
-        match (
-            self.retry(|| self.user.try_write(first, held)),
-            protection.write,
-        ) {
+        match (self.retry(|| self.user.try_write(first, held)), protection.write) {
             (Ok(()), true) | (Err(Fault::Forbidden), false) => self.check_own(chunk, page, 5),
             (other, _) => self.broken(
                 Clause::C3,
@@ -123,19 +109,12 @@ impl<U: User> Stress<'_, U> {
             Self::own_at(self.me, state.half, chunk, 0),
             Self::own_at(self.me, 1 - state.half, chunk, 0),
         );
-        let call = Call::Remap {
-            address: from,
-            bytes: CHUNK * PAGE,
-            to: Some(to),
-        };
+        let call = Call::Remap { address: from, bytes: CHUNK * PAGE, to: Some(to) };
         self.call("remap", call)?;
         self.chunks[chunk as usize].half = 1 - state.half;
         match self.load(from + page * PAGE) {
             Err(Fault::NotMapped) => self.check_own(chunk, page, 9),
-            other => self.broken(
-                Clause::C3,
-                format!("a page that moved away gives {other:x?}"),
-            ),
+            other => self.broken(Clause::C3, format!("a page that moved away gives {other:x?}")),
         }
     }
 
@@ -147,10 +126,7 @@ impl<U: User> Stress<'_, U> {
             Err(Error::OutOfMemory | Error::Busy) => return Ok(()),
             Err(error) => return Err(failed("fork")(error)),
         };
-        let (address, old) = (
-            self.word_of(Kind::Shared, page),
-            self.expected(Kind::Shared, page),
-        );
+        let (address, old) = (self.word_of(Kind::Shared, page), self.expected(Kind::Shared, page));
         self.call("enter", Call::Enter { process: child })?;
         let in_child = self
             .must_hold(address, old, Clause::C5)
@@ -187,9 +163,7 @@ impl<U: User> Stress<'_, U> {
                         return self.broken(Clause::C5, format!("a new process has {other:x?}"));
                     }
                 }
-                let backing = Backing::Anonymous {
-                    page: PageSize::Base,
-                };
+                let backing = Backing::Anonymous { page: PageSize::Base };
                 self.map(SHARED_AT, SHARED, backing, Protection::READ_WRITE)?;
             }
             self.must_hold(address, held(count), Clause::C5)?;
@@ -204,19 +178,13 @@ impl<U: User> Stress<'_, U> {
             self.call("exit", Call::Exit { process })?;
             self.guests[guest] = (self.call("spawn", Call::Spawn)? as u32, 0);
         }
-        let (home, old) = (
-            self.word_of(Kind::Shared, 0),
-            self.expected(Kind::Shared, 0),
-        );
+        let (home, old) = (self.word_of(Kind::Shared, 0), self.expected(Kind::Shared, 0));
         self.must_hold(home, old, Clause::C5)
     }
 
     pub fn truncate(&mut self) -> Outcome {
         let (pages, written) = (self.choose(TAIL + 1), self.choose(TAIL));
-        let call = Call::Truncate {
-            file: self.tail,
-            bytes: pages * PAGE,
-        };
+        let call = Call::Truncate { file: self.tail, bytes: pages * PAGE };
         self.call("truncate", call)?;
         for page in pages..TAIL {
             self.tail_counts[page as usize] = 0;
@@ -228,10 +196,8 @@ impl<U: User> Stress<'_, U> {
                 match self.load(address) {
                     Err(Fault::BeyondEnd) => continue,
                     other => {
-                        return self.broken(
-                            Clause::C3,
-                            format!("a page beyond the end gives {other:x?}"),
-                        );
+                        return self
+                            .broken(Clause::C3, format!("a page beyond the end gives {other:x?}"));
                     }
                 }
             }
@@ -243,10 +209,7 @@ impl<U: User> Stress<'_, U> {
         }
         if written < pages {
             let count = self.next_count();
-            self.must_store(
-                self.tail_at(written),
-                value(Kind::Tail, self.me, written, count),
-            )?;
+            self.must_store(self.tail_at(written), value(Kind::Tail, self.me, written, count))?;
             self.tail_counts[written as usize] = count;
         }
         Ok(())

@@ -108,8 +108,7 @@ impl<U: User> Stress<'_, U> {
     }
 
     pub fn must_load(&self, address: u64) -> Outcome<u64> {
-        self.load(address)
-            .map_err(|fault| format!("load of {address:#x}: {fault}"))
+        self.load(address).map_err(|fault| format!("load of {address:#x}: {fault}"))
     }
 
     pub fn must_store(&self, address: u64, value: u64) -> Outcome {
@@ -154,12 +153,7 @@ impl<U: User> Stress<'_, U> {
     ) -> Outcome {
         self.call(
             "map",
-            Call::Map {
-                address: Some(address),
-                bytes: pages * PAGE,
-                protection,
-                backing,
-            },
+            Call::Map { address: Some(address), bytes: pages * PAGE, protection, backing },
         )
         .map(|_| ())
     }
@@ -174,22 +168,10 @@ impl<U: User> Stress<'_, U> {
 
     pub fn map_chunk(&mut self, chunk: u64) -> Outcome {
         let half = self.chunks[chunk as usize].half;
-        let backing = Backing::Anonymous {
-            page: PageSize::Base,
-        };
-        self.map(
-            Self::own_at(self.me, half, chunk, 0),
-            CHUNK,
-            backing,
-            Protection::READ_WRITE,
-        )?;
+        let backing = Backing::Anonymous { page: PageSize::Base };
+        self.map(Self::own_at(self.me, half, chunk, 0), CHUNK, backing, Protection::READ_WRITE)?;
         let state = &mut self.chunks[chunk as usize];
-        *state = Chunk {
-            mapped: true,
-            writable: true,
-            half,
-            counts: [0; CHUNK as usize],
-        };
+        *state = Chunk { mapped: true, writable: true, half, counts: [0; CHUNK as usize] };
         Ok(())
     }
 

@@ -24,21 +24,14 @@ impl<U: User> Stress<'_, U> {
     pub fn write_file(&mut self) -> Outcome {
         let page = self.choose(FILE);
         let by_call = self.choose(2) == 0;
-        let (address, old) = (
-            self.word_of(Kind::File, page),
-            self.expected(Kind::File, page),
-        );
+        let (address, old) = (self.word_of(Kind::File, page), self.expected(Kind::File, page));
         let offset = address - FILE_AT;
         self.must_hold(READ_AT + offset, old, Clause::C4)?;
         let count = self.next_count();
         self.filed[page as usize] = count;
         let new = value(Kind::File, self.me, page, count);
         if by_call {
-            let call = Call::Write {
-                file: self.file,
-                offset,
-                value: new,
-            };
+            let call = Call::Write { file: self.file, offset, value: new };
             self.call("write", call)?;
             self.must_hold(address, new, Clause::C4)
         } else {
@@ -115,11 +108,7 @@ impl<U: User> Stress<'_, U> {
     pub fn migrate(&mut self) -> Outcome {
         let (address, bytes) = self.some_range();
         let node = self.choose(2) as u32;
-        let call = Call::Migrate {
-            address,
-            bytes,
-            node,
-        };
+        let call = Call::Migrate { address, bytes, node };
         self.about_range("migrate", call)
     }
 
@@ -141,10 +130,8 @@ impl<U: User> Stress<'_, U> {
             Err(Fault::NotMapped) => {}
             Ok(held) if count_of(Kind::Own, cpu, chunk * CHUNK + page, held).is_some() => {}
             other => {
-                return self.broken(
-                    Clause::C1,
-                    format!("{address:#x} of cpu {cpu} gives {other:x?}"),
-                );
+                return self
+                    .broken(Clause::C1, format!("{address:#x} of cpu {cpu} gives {other:x?}"));
             }
         }
         let address = SHARED_AT + shared * PAGE + 64 * cpu as u64;
