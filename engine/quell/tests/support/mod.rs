@@ -3,7 +3,6 @@
 #![allow(dead_code)] // Each test uses a part.
 
 pub mod any;
-pub mod word;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
