@@ -685,31 +685,6 @@ fn a_handle_of_masked_interrupts_leaves_them_as_they_were() {
     assert!(cpu.runs(x) && !machine.masked.get());
 }
 
-#[test]
-#[cfg(debug_assertions)]
-#[should_panic(expected = "with interrupts on")]
-fn a_handler_that_forgets_to_mask_interrupts_is_noticed() {
-    let (_, engine) = world(Machine::default(), Policy::ALL);
-    // SAFETY: deliberately violated. We test the assertion, which ends the call before it does anything.
-    unsafe { engine.this_cpu().assume_masked() }.on_interrupt();
-}
-
-#[test]
-#[cfg(debug_assertions)]
-fn the_handle_of_another_cpu_is_noticed() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let elsewhere = engine.this_cpu();
-    machine.me.set(1);
-    machine.masked.set(true);
-    // SAFETY: deliberately violated. We test the assertions, which end the calls before they do anything.
-    let calls: [&dyn Fn(); 2] =
-        unsafe { [&|| _ = engine.on_cpu(elsewhere.state()), &|| _ = elsewhere.assume_masked()] };
-    for call in calls {
-        let why = panic_of(call).expect("a panic");
-        assert_eq!(why, "a CPU is in the engine with the state of another");
-    }
-}
-
 /// batch.rs: if a report panics, its frame is leaked, because a CPU may still use it.
 #[test]
 fn a_frame_that_is_refused_is_not_given_back_unflushed() {
