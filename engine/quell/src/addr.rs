@@ -140,12 +140,6 @@ impl PageRange {
     pub const fn one(start: Page, stride: PageSize) -> Self {
         PageRange { start, pages: stride.pages(), stride }
     }
-    /// Panics if the range is empty: its frame would come out of the batch without a flush.
-    #[inline(always)]
-    #[track_caller]
-    pub(crate) fn assert_some(self) {
-        assert!(self.pages != 0, "a frame is reported behind a range of no page");
-    }
     /// Returns the first page after the range. Numbers wrap around.
     #[inline]
     pub const fn end(self) -> Page {

@@ -308,7 +308,7 @@ where
     #[inline(always)]
     fn report(&mut self, space: S, range: PageRange, scope: Scope, frame: L::Frame) {
         let frame = ManuallyDrop::new(frame);
-        range.assert_some();
+        assert!(range.pages != 0, "a frame is reported behind a range of no page");
         self.unflushed.add(space, Some(range), scope);
         self.hold(ManuallyDrop::into_inner(frame));
     }

@@ -331,12 +331,12 @@ impl<W: Word> FlushWords<W> {
 
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
         let names = [
-            (&self.space, "space"),
-            (&self.first, "first"),
-            (&self.last, "last"),
-            (&self.meta, "meta"),
+            (&self.space, "inbox.space"),
+            (&self.first, "inbox.first"),
+            (&self.last, "inbox.last"),
+            (&self.meta, "inbox.meta"),
         ];
-        let ranges = self.ranges.iter().map(|word| (word, "ranges[..]"));
+        let ranges = self.ranges.iter().map(|word| (word, "inbox.ranges[..]"));
         name_at(names.into_iter().chain(ranges), address)
     }
 }

@@ -484,15 +484,6 @@ impl<W: Word> Inbox<W> {
             (&self.acks.received, "received"),
             (&self.acks.done, "done"),
         ];
-        name_at(names, address).or_else(|| {
-            let name = self.line.words.word_name(address)?;
-            Some(match name {
-                "space" => "inbox.space",
-                "first" => "inbox.first",
-                "last" => "inbox.last",
-                "meta" => "inbox.meta",
-                _ => "inbox.ranges[..]",
-            })
-        })
+        name_at(names, address).or_else(|| self.line.words.word_name(address))
     }
 }

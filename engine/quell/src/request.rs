@@ -420,15 +420,6 @@ mod tests {
         }
 
         #[test]
-        fn words_rebuild_a_request(a in any_request()) {
-            if let Request::Ranges(ranges, scope) = a {
-                let mut rebuilt = Request::Empty;
-                rebuilt.become_packed(ranges.iter().len(), |index| ranges.packed()[index], scope);
-                prop_assert_eq!(rebuilt, a);
-            }
-        }
-
-        #[test]
         fn no_more_ranges_than_allowed(pages in proptest::collection::vec(0u64..60, 1..40), most in 0..=RANGES + 2) {
             let mut request = Request::Empty;
             for page in &pages {

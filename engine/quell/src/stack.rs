@@ -247,21 +247,4 @@ mod tests {
             plain.clear();
         }
     }
-
-    #[test]
-    fn a_few_values_are_copied() {
-        let mut few = CopyList::<u64, 3>::new();
-        assert_eq!(few.as_slice(), []);
-        few.push(1);
-        let copy = few;
-        few.push(2);
-        few.as_mut_slice()[0] = 3;
-        assert_eq!((few.as_slice(), copy.as_slice()), (&[3, 2][..], &[1][..]));
-        for count in [3, 0, 2] {
-            let mut refill = few.refill();
-            (0..count).for_each(|index| refill.push(7 * index as u64));
-            drop(refill);
-            assert_eq!(few.as_slice(), &[0, 7, 14][..count]);
-        }
-    }
 }

@@ -7,7 +7,6 @@ mod corners;
 mod counts;
 mod documented;
 mod duties;
-mod embedding;
 mod flight;
 mod idle;
 mod reports;

@@ -207,13 +207,6 @@ fn machines_that_lack_something_are_refused() {
     }
 }
 
-/// addr.rs: the invalidation for each stride names the stride's first page.
-#[test]
-fn a_range_names_the_first_page_of_each_stride() {
-    let range = PageRange { pages: 1500, ..large(1, 3) };
-    assert!(range.each().eq([512, 1024, 1536].map(Page)));
-}
-
 /// A frame that counts its drop.
 struct CountedFrame<'a>(&'a Cell<usize>);
 
@@ -259,6 +252,23 @@ fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     forget(&mut batch);
     drop(batch);
     assert_eq!(dropped.get(), 0, "dropped, and no CPU has flushed");
+}
+
+/// frames.rs: a dropped batch flushes first.
+#[test]
+fn a_dropped_batch_flushes_before_its_frames_are_dropped() {
+    struct Witness<'m>(&'m Machine);
+    impl Drop for Witness<'_> {
+        fn drop(&mut self) {
+            assert_eq!(self.0.flushed_on(), [0, 1]);
+        }
+    }
+    let (machine, engine, x) = both();
+    machine.invalidated.borrow_mut().clear();
+    let mut batch = engine.batch(Purpose::Call);
+    batch.unmapped(x, one(3), Witness(machine));
+    drop(batch);
+    assert_eq!(machine.flushed_on(), [0, 1]);
 }
 
 /// batch.rs: a batch that holds only frames isn't empty, and its list comes out flushed.
@@ -333,24 +343,6 @@ fn what_a_batch_covers_is_flushed_unreported() {
     batch.changed_all(x, Scope::Leaf);
     batch.changed_all(x, Scope::Leaf);
     assert!(!batch.covers(x, Scope::Leaf));
-}
-
-/// overflow.rs: for changes without a place, a batch interrupts no CPU before its end, and flushes them once there.
-#[test]
-fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let spaces: Vec<S> = (0..5).map(|root| space(engine, root)).collect();
-    run_on_both(machine, engine, spaces[0]);
-    let mut batch: Batch<'_, S, FrameArray<Frame>, 2> =
-        engine.batch_of_spaces(Purpose::Call, FrameArray::new());
-    for (number, &space) in spaces.iter().enumerate() {
-        batch.unmapped(space, one(5), Frame(number as u64));
-        assert_eq!(machine.interrupts.get(), 0);
-    }
-    assert_eq!(engine.stats().get(Counter::EscalatedBatch), 3);
-    assert_eq!(batch.finish().count(), 5);
-    assert_eq!(engine.stats().get(Counter::Requested), 3);
-    assert_eq!(machine.interrupts.get(), 1);
 }
 
 /// asid.rs: with system-wide tags a space has one tag on all CPUs, a CPU that runs it keeps it over rollovers, no space

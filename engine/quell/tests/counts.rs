@@ -24,23 +24,17 @@ struct CostRecord {
     text: String,
 }
 
-fn scope_of(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Leaf => "",
-        Scope::Tables => " and tables",
-    }
-}
-
 fn named(what: Invalidation) -> String {
     let pages =
         |range: PageRange| format!("{:#x}+{} of {:?}", range.start.0, range.pages, range.stride);
+    let and = |scope| if scope == Scope::Tables { " and tables" } else { "" };
     match what {
         Invalidation::Range { tag, range, scope } => {
-            format!("tag {}: {}{}", tag.0, pages(range), scope_of(scope))
+            format!("tag {}: {}{}", tag.0, pages(range), and(scope))
         }
         Invalidation::Tag(tag) => format!("tag {}", tag.0),
         Invalidation::Kernel { range, scope } => {
-            format!("kernel: {}{}", pages(range), scope_of(scope))
+            format!("kernel: {}{}", pages(range), and(scope))
         }
         Invalidation::All => "all".to_string(),
         Invalidation::Everything => "everything".to_string(),

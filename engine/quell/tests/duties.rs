@@ -70,9 +70,9 @@ const WRONG_CALLS: &[(&str, Call)] = &[
         engine.retire(other);
         switch(engine, Some(x), other);
     }),
-    // SAFETY: deliberately violated. The assertion ends the call before it does anything. So do those below.
     ("with interrupts on", |_, engine, _| {
-        unsafe { engine.this_cpu().assume_masked() }.on_interrupt()
+        // SAFETY: deliberately violated, as below. The assertion ends the call before it does anything.
+        unsafe { engine.this_cpu().assume_masked() }.on_interrupt();
     }),
     ("in the engine with the state of another", |machine, engine, _| {
         let elsewhere = engine.this_cpu();

@@ -109,16 +109,6 @@ const BROADCAST_BY_ADDRESS: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// The tags belong to the guest: the engine knows none.
-const HYPERCALLS: Kind = Kind {
-    features: Features {
-        // The number of addresses that fit into the page that a call passes.
-        full_above: 500,
-        ..BROADCAST_BY_ADDRESS.features
-    },
-    ..BROADCAST_BY_ADDRESS
-};
-
 /// A hypervisor's tables for a guest. `INVEPT` takes a root and drops all its entries, or drops everything.
 const SECOND_STAGE: Kind = Kind {
     features: Features {
@@ -428,7 +418,6 @@ fn machines_to_come_flush_what_they_must() {
         ("RISC-V without broadcasts", RISCV_EVERYWHERE, 8, 8),
         ("remote actions", REMOTE_ACTIONS, 8, EACH),
         ("broadcasts by address", BROADCAST_BY_ADDRESS, 8, EACH),
-        ("flushes by hypercall", HYPERCALLS, 400, EACH),
         ("a second stage", SECOND_STAGE, 8, 1),
         // The pages, and then what was combined.
         ("a second stage by VMID", SECOND_STAGE_BY_VMID, 8, EACH * 9),
@@ -526,18 +515,6 @@ fn a_kernel_has_what_it_has_room_for() {
     // It has no code for fewer mechanisms either.
     let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::BASELINE).err();
     assert_eq!(refused, Some(EngineError::OtherPolicy));
-
-    // Without S3 no flush is deferred.
-    let machine = machine::<false, true>(RISCV_EVERYWHERE);
-    let engine = engine(machine, Machine::<false, true>::MAY).expect("an engine");
-    let space = space(engine, 1);
-    engine.cpu_online();
-    switch(engine, None, space);
-    machine.touch(Page(0));
-    let mut batch = engine.batch::<_, Frame>(Purpose::Lazy);
-    batch.changed(space, PageRange::base(Page(0), 1), Scope::Leaf);
-    assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
-    assert!(!machine.holds(0, Page(0)) && !engine.has_deferred());
 }
 
 #[test]
