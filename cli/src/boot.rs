@@ -11,7 +11,7 @@ use quell_boot::qemu::{self, Machine};
 use quell_boot::{
     Arch, NAMES, Options, UsageError, bochs, end_requested, follow, prepare, refused, toolchain,
 };
-use quell_experiments::workloads;
+use quell_model::workloads;
 use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde_json::Value;

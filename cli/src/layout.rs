@@ -11,13 +11,13 @@ use quell_adversary::{
 };
 use quell_boot::versus::report::{Report as Comparison, Row as Compared, RowFilter, Side, Spread};
 use quell_clock::built_in;
-use quell_experiments::jobs::Results;
-use quell_experiments::numbers::Verdict;
-use quell_experiments::reproduce::Experiment;
-use quell_experiments::scale::Point;
-use quell_experiments::trial::Trial;
-use quell_experiments::{guards, machines};
 use quell_host::predict::Line;
+use quell_model::jobs::Results;
+use quell_model::numbers::Verdict;
+use quell_model::reproduce::Experiment;
+use quell_model::scale::Point;
+use quell_model::trial::Trial;
+use quell_model::{guards, machines};
 use quell_threads::cost::{Cost, Row as CostRow};
 use quell_threads::vm::ProgramRun;
 use quell_workloads::Workload;
@@ -25,8 +25,8 @@ use quell_zero::{Plan, Strategy};
 
 use crate::explore::tables;
 use crate::{measure, predict, stress, versus};
+use quell_model::command::{list, reproduce, run, scale};
 use quell_model::table::Table;
-use quell_model::{list, reproduce, run, scale};
 
 trait LayoutCheck {
     fn assert_laid_out(&self, name: &str);
@@ -89,14 +89,14 @@ fn the_lists() {
 }
 
 /// Returns the rows of all experiments without running any, filled with the longest figures that occur.
-fn experiments() -> Vec<quell_experiments::reproduce::Row> {
+fn experiments() -> Vec<quell_model::reproduce::Row> {
     let nothing = Results::default();
     let plans = Experiment::all(None);
     plans
         .iter()
         .map(|plan| {
             let row = plan.row(&nothing);
-            quell_experiments::reproduce::Row {
+            quell_model::reproduce::Row {
                 model_before: Some(118_961.7),
                 model_after: Some(2_766.4),
                 before_off: Some(-0.123),

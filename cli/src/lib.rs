@@ -25,7 +25,11 @@ mod versus;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use quell_model::memory::Allocator;
 use quell_model::{Commands, described, output};
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use quell_experiments::results::{Header, Results};
+use quell_model::results::{Header, Results};
 
 use crate::explore::kept;
 use crate::explore::output::Outcome;
+use quell_model::command::sweep::summary;
 use quell_model::output::{Destination, say};
-use quell_model::results::{ResultsFile, ResultsPart};
-use quell_model::sweep::summary;
+use quell_model::results::file::{ResultsFile, ResultsPart};
 use quell_model::usage::usage;
 
 /// The arguments of `quell merge`.

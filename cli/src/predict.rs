@@ -9,15 +9,15 @@ use clap::Args;
 
 use quell_clock::MachineFile;
 use quell_conformance::{PolicyText, parse_policy};
-use quell_experiments::numbers::digits;
-use quell_experiments::{kernels, machines};
 use quell_host::predict::kernel::Kernel;
 use quell_host::predict::{HOST_FILE, Line, predict};
+use quell_model::numbers::digits;
+use quell_model::{kernels, machines};
 use serde::Serialize;
 
+use quell_model::command::reproduce::short;
 use quell_model::options::{KERNELS, MACHINES};
 use quell_model::output::{self, paragraph, say};
-use quell_model::reproduce::short;
 use quell_model::table::{Table, number, words};
 use quell_model::usage::usage;
 

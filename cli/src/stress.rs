@@ -14,11 +14,11 @@ use quell_mutants::Mutant;
 use quell_threads::vm::{ProgramRun, Report, RunError};
 use serde::Serialize;
 
+use quell_model::command::run::{engine_rows, guard, table_of};
 use quell_model::mutants;
 use quell_model::options::WorkloadArgs;
 use quell_model::options::policy;
 use quell_model::output::{self, paragraph, say, several};
-use quell_model::run::{engine_rows, guard, table_of};
 use quell_model::table::Table;
 use quell_model::usage::usage;
 

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use quell::Policy;
 use quell_boot::versus::report::{Report, RowFilter};
 use quell_boot::versus::{Comparison, Options, Scale};
-use quell_experiments::workloads;
+use quell_model::workloads;
 
 use crate::boot::mistaken;
 use quell_model::output::{self, paragraph, say};
@@ -64,7 +64,7 @@ struct LinuxArgs {
     #[arg(long)]
     without_own: bool,
     /// Use this policy in quell's own kernel: all, baseline, S0+S4, all-S3 … (`quell list policies`)
-    #[arg(long, default_value = "all", value_parser = quell_experiments::policies::mechanisms)]
+    #[arg(long, default_value = "all", value_parser = quell_model::policies::mechanisms)]
     policy: Policy,
     /// Multiply the work of each workload by this factor
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "quick",

@@ -3,9 +3,11 @@
 /// The writer of Parquet and its tests. They run with the command's tests, so that the library isn't built a second
 /// time with this writer, which takes half a minute to build.
 #[cfg(feature = "parquet")]
-#[path = "../../model/command/src/sweep/parquet.rs"]
+#[path = "../../model/experiments/src/sweep/parquet.rs"]
 mod writer;
 
+#[cfg(feature = "parquet")]
+use quell_model::sweep::{Record, columns};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

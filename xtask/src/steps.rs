@@ -118,7 +118,7 @@ pub const STEPS: &[Step] = &[
     // Some mutants break only code that two threads run at the same moment.
     step("mutants", Alone,
         &["cargo", "xtask", "copy", "test", "--release", "--locked", "--package", "quell-adversary", "--package",
-          "quell-conformance", "--package", "quell-experiments", "--package", "quell-threads", "--lib", "--tests", "--",
+          "quell-conformance", "--package", "quell-model", "--package", "quell-threads", "--lib", "--tests", "--",
           "--include-ignored", "mutants"],
         "every mistake that is made on purpose is found: by the adversary, by threads, by the suite of kernels"),
     step("engine-mutants", Apart, &["cargo", "xtask", "mutate", "--file", "engine/quell/src", "--sample", "6", "--seed", "1"],

@@ -7,8 +7,8 @@ use clap::Args;
 use quell::Policy;
 use quell_adversary::cases::Effort;
 use quell_adversary::{MachineKind, Mistake, Scenario};
-use quell_experiments::sweep::Shard;
-use quell_experiments::workloads;
+use quell_model::sweep::Shard;
+use quell_model::workloads;
 
 use quell_model::options::{SuggestedNames, policy};
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use anyhow::Result;
 use quell_adversary::cases::{self, Choice, Effort};
 use quell_adversary::{Case, Report};
-use quell_experiments::machines;
-use quell_experiments::results::{Header, Results, digest};
+use quell_model::machines;
+use quell_model::results::{Header, Results, digest};
 use serde::{Deserialize, Serialize};
 
 use super::args::ExploreArgs;

@@ -24,10 +24,10 @@ use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
 use quell_adversary::generate::RecordedProgram;
 use quell_adversary::replay::{parse_code, parse_code_of, replay};
 use quell_adversary::{Case, Mistake};
-use quell_experiments::machines;
+use quell_model::machines;
 use quell_model::mutants::in_copy;
 use quell_model::output::{Destination, INTERRUPTED, note, say};
-use quell_model::results::{ResultsFile, ResultsWriter};
+use quell_model::results::file::{ResultsFile, ResultsWriter};
 use quell_model::usage::usage;
 use quell_vm::contract::timeline;
 

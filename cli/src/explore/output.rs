@@ -10,7 +10,7 @@ use quell_adversary::mutants::{Kill, MutantResult};
 use quell_adversary::replay::{replay, replay_code};
 use quell_adversary::{Case, Coverage, Failure, MachineKind, Mistake};
 use quell_conformance::PolicyText;
-use quell_experiments::cpu_time;
+use quell_model::cpu_time;
 use quell_model::output::{self, Destination, note, paragraph, say, several, write};
 use quell_vm::contract::{Violation, timeline};
 use serde_json::json;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use quell_experiments::numbers::digits;
 use quell_host::paths::measure;
+use quell_model::numbers::digits;
 
 use quell_model::output::{self, Destination, paragraph, say};
 use quell_model::table::{Table, number, words};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use quell_experiments::machines;
+use quell_model::machines;
 use quell_record::events;
 use quell_record::perf::file::Recording;
 use quell_record::perf::live::{Options, RecordError, Recorder, Scope, SumMode, Summary};

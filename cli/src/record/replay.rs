@@ -5,9 +5,9 @@ use std::path::Path;
 
 use clap::Args;
 use quell_clock::MachineFile;
-use quell_experiments::machines;
 use quell_host::predict::HOST_FILE;
 use quell_host::predict::recorded::ReplayedProgram;
+use quell_model::machines;
 
 use quell_model::output::{object, paragraph, say};
 use quell_model::table::{Table, number, words};

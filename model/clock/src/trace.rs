@@ -9,7 +9,6 @@ use std::io::{self, Write};
 
 /// An event on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum Mark {
     /// The CPU sent interrupts to this many CPUs.
     Send(u64),

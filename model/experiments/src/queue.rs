@@ -74,7 +74,7 @@ impl Queue {
         let index = state.kinds[kind].waiting.pop();
         let urgency = match state.kinds[kind].urgency {
             Priority::Fresh => Priority::Unknown,
-            known => known,
+            known @ (Priority::Unknown | Priority::Length(_)) => known,
         };
         state.place(kind, urgency);
         index

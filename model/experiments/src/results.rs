@@ -5,6 +5,8 @@
 //! an interruption cut off is dropped. Lines depend on neither host nor time. So parts from many hosts merge into the
 //! same text that one host would write.
 
+pub mod file;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::hash::Hasher;

@@ -6,6 +6,8 @@
 //! [`results`] stores the results as text, [`columns`] in columns, and [`summary`] as points, CSV and a plot.
 
 pub mod columns;
+#[cfg(feature = "parquet")]
+pub(crate) mod parquet;
 pub mod results;
 pub mod summary;
 

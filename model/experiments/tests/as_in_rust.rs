@@ -5,7 +5,7 @@
 
 use quell_clock::built_in;
 use quell_conformance::parse_policy;
-use quell_experiments::trial::Trial;
+use quell_model::trial::Trial;
 use quell_workloads::Workload;
 
 #[global_allocator]

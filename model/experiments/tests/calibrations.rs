@@ -6,8 +6,8 @@
 use std::thread;
 
 use quell_clock::built_in;
-use quell_experiments::headlines::{HEADLINES, Headline};
-use quell_experiments::trial::Trial;
+use quell_model::headlines::{HEADLINES, Headline};
+use quell_model::trial::Trial;
 
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use quell::Policy;
 use quell_clock::built_in;
 use quell_clock::file::built_in_kernel;
-use quell_experiments::jobs::Job;
-use quell_experiments::lines::{LineMover, LineProfile};
-use quell_experiments::run::outcomes;
-use quell_experiments::trial::Outcome;
+use quell_model::jobs::Job;
+use quell_model::lines::{LineMover, LineProfile};
+use quell_model::run::outcomes;
+use quell_model::trial::Outcome;
 use quell_workloads::Workload;
 
 #[global_allocator]

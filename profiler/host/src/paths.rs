@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use quell_clock::file::{built_in_kernel, no_kernel};
 use quell_clock::{KernelFile, MachineFile, Parameter as P};
-use quell_experiments::kernels;
-use quell_experiments::trial::Trial;
+use quell_model::kernels;
+use quell_model::trial::Trial;
 use quell_threads::cores;
 use quell_workloads::Workload;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -446,7 +446,7 @@ impl Operation {
             workload,
             policy: Kernel::running().map_or_else(|_| quell::Policy::default(), |one| one.policy),
             cpus: 1,
-            seed: quell_experiments::jobs::SEED,
+            seed: quell_model::jobs::SEED,
             trace: 0,
         };
         Ok(trial.run()?.measure.value)

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use pyo3::prelude::*;
 use quell_adversary::cases::{Choice, Effort, row};
 use quell_adversary::{Case, Exploration, Session, explore};
-use quell_experiments::cpu_time;
-use quell_experiments::machines;
-use quell_experiments::sweep::Shard;
+use quell_model::cpu_time;
+use quell_model::machines;
+use quell_model::sweep::Shard;
 use rayon::prelude::*;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Compares published tables that calibrated nothing with the model's predictions.
 
 use pyo3::prelude::*;
-use quell_experiments::held_out;
+use quell_model::held_out;
 
 use crate::requests::value_error;
 use crate::watched::rows;

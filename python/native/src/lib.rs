@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use quell_clock::MachineFile;
-use quell_experiments::jobs::Job;
-use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record};
-use quell_experiments::{machines, run, workloads};
+use quell_model::jobs::Job;
+use quell_model::sweep::{self, Grid, MOST_CELLS, Record};
+use quell_model::{machines, run, workloads};
 
 use requests::{cpus, failed, policy_or_file, shard, value_error, workload};
 use watched::{Listeners, watched};

@@ -1,7 +1,7 @@
 //! Compares published figures with the model's.
 
 use pyo3::prelude::*;
-use quell_experiments::reproduce::Experiment;
+use quell_model::reproduce::Experiment;
 
 use crate::requests::value_error;
 use crate::watched::rows;

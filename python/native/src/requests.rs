@@ -4,10 +4,10 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use quell::Policy;
 use quell_conformance::parse_policy;
-use quell_experiments::policies::{self, PolicyChoice};
-use quell_experiments::sweep::Shard;
-use quell_experiments::trial::TrialError;
-use quell_experiments::workloads;
+use quell_model::policies::{self, PolicyChoice};
+use quell_model::sweep::Shard;
+use quell_model::trial::TrialError;
+use quell_model::workloads;
 use quell_workloads::Workload;
 
 /// The most CPUs of a machine.

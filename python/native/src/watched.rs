@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use quell_experiments::jobs::Results;
+use quell_model::jobs::Results;
 use serde::Serialize;
 
 /// The interval between checks for signals.

@@ -15,7 +15,11 @@ fn looks(mark: Mark) -> Option<(&'static str, f64, &'static str)> {
         Mark::Broadcast(_) => ("--send", 1.0, "broadcasts"),
         Mark::Completion(_) => ("--wait", 1.0, "waits for broadcasts"),
         Mark::Zero(_) => ("--zero", 1.0, "zeroes a page"),
-        _ => return None,
+        Mark::Arrives(_)
+        | Mark::Root(..)
+        | Mark::Halted
+        | Mark::Copy(_)
+        | Mark::Violation => return None,
     })
 }
 

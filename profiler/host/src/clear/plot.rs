@@ -1,7 +1,7 @@
 //! Plots GB/s over the length of the extent, one line per strategy.
 
 use super::report::{Report, bytes_label};
-use quell_experiments::charts::{self, COLORS, Chart, Line, PageTable, VerticalScale};
+use quell_model::charts::{self, COLORS, Chart, Line, PageTable, VerticalScale};
 
 /// Draws the figures of one core as SVG. Rings are the engine's choices.
 pub fn svg(report: &Report) -> String {

@@ -17,7 +17,7 @@ use super::bench::one_page_key;
 use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};
 use super::report::{Benchmark, Comparison, Row};
 use quell::Policy;
-use quell_experiments::trial::Trial;
+use quell_model::trial::Trial;
 use quell_workloads::Workload;
 
 /// The largest error of a prediction that counts as right.
@@ -117,7 +117,7 @@ impl Case {
             workload,
             policy,
             cpus: self.cpus,
-            seed: quell_experiments::jobs::SEED,
+            seed: quell_model::jobs::SEED,
             trace: 0,
         };
         let outcome = trial.run().map_err(|error| error.to_string())?;

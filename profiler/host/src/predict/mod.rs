@@ -22,7 +22,7 @@ use quell_workloads::Workload;
 use serde::Serialize;
 
 use kernel::{Kernel, pair};
-use quell_experiments::jobs::{Job, Results};
+use quell_model::jobs::{Job, Results};
 
 /// The default machine file: `quell measure host` writes it, and `quell predict` reads it.
 pub const HOST_FILE: &str = "quell-host.toml";

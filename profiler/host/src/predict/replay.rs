@@ -26,8 +26,8 @@ use quell_workloads::Workload;
 use serde::Serialize;
 
 use super::kernel::{Kernel, pair};
-use quell_experiments::jobs::{Job, Results};
-use quell_experiments::trial::Outcome;
+use quell_model::jobs::{Job, Results};
+use quell_model::trial::Outcome;
 
 /// The least share of the time that a change must save to be reported.
 pub const LEAST: f64 = 0.005;

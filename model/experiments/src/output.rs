@@ -17,9 +17,9 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::machines;
 use anyhow::Context;
 use console::Term;
-use quell_experiments::machines;
 use serde::Serialize;
 use textwrap::{Options, WordSeparator, WordSplitter};
 

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use crate::charts::VerticalScale;
+use crate::numbers::digits;
+use crate::policies::PolicyChoice;
+use crate::scale::{Point, ShownFigure, Sweep, plot, relative};
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
-use quell_experiments::charts::VerticalScale;
-use quell_experiments::numbers::digits;
-use quell_experiments::policies::PolicyChoice;
-use quell_experiments::scale::{Point, ShownFigure, Sweep, plot, relative};
 use serde::Serialize;
 
-use crate::numbers::Cpus;
+use crate::cpus::Cpus;
 use crate::options::{MachineArgs, WorkloadArgs, policy_or_file};
 use crate::output::{self, Destination, note, paragraph, say};
 use crate::table::{Table, number};

@@ -1,16 +1,16 @@
 //! `quell list`: prints workloads, machines, kernels, policies and the meaning of each parameter.
 
+use crate::{kernels, machines, policies};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use quell_clock::file::{Parameter, Unit, built_in_kernel, built_in_policy};
 use quell_clock::{KernelFile, MachineFile, PolicyFile, built_in};
 use quell_conformance::policy_text::TERMS;
-use quell_experiments::{kernels, machines, policies};
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 
+use crate::command::reproduce::short;
 use crate::output::{self, paragraph, say};
-use crate::reproduce::short;
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 

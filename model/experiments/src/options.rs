@@ -3,13 +3,13 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use crate::policies::PolicyChoice;
+use crate::{kernels, machines, policies, workloads};
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use quell::{Mechanism, Policy};
 use quell_clock::{KernelFile, MachineFile};
-use quell_experiments::policies::PolicyChoice;
-use quell_experiments::{kernels, machines, policies, workloads};
 use quell_workloads::Workload;
 use quell_workloads::files::found;
 use toml::de::DeTable;

@@ -9,8 +9,8 @@
 
 use std::fmt;
 
+use crate::charts::PageTable;
 use console::{measure_text_width as length, style};
-use quell_experiments::charts::PageTable;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::output;

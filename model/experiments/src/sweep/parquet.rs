@@ -15,7 +15,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use quell_experiments::sweep::columns::{Cells, Column};
+use super::columns::{Cells, Column};
 
 /// Returns whether each run has a value.
 fn is_whole(cells: &Cells) -> bool {
@@ -111,10 +111,10 @@ pub fn write(columns: &[Column], to: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Record, columns};
     use super::*;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
-    use quell_experiments::sweep::{Record, columns};
     use std::collections::BTreeMap;
 
     fn record(seed: u64, value: Option<f64>, size: &str) -> Record {

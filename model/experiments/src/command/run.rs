@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::jobs::Job;
+use crate::lines::{LineGroup, LineProfile};
+use crate::numbers::{digits, spread};
+use crate::policies::{self, PolicyChoice};
+use crate::run::{CallLatency, Report, outcomes, values};
+use crate::trial::{Outcome, Trial, TrialError};
 use anyhow::{Context, Result};
 use clap::Args;
 use quell::{Counter, Stats};
-use quell_experiments::jobs::Job;
-use quell_experiments::lines::{LineGroup, LineProfile};
-use quell_experiments::numbers::{digits, spread};
-use quell_experiments::policies::{self, PolicyChoice};
-use quell_experiments::run::{CallLatency, Report, outcomes, values};
-use quell_experiments::trial::{Outcome, Trial, TrialError};
 use quell_mutants::{Mutant, list};
 use quell_workloads::files::hint;
 

@@ -10,9 +10,9 @@ use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::machines;
+use crate::results::{Header, MergeError, Results, read_line};
 use anyhow::{Context, Result};
-use quell_experiments::machines;
-use quell_experiments::results::{Header, MergeError, Results, read_line};
 use tempfile::Builder;
 
 use crate::usage::usage;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::held_out::{self, Row};
+use crate::jobs::Results;
+use crate::numbers::{Skill, Verdict, digits};
+use crate::progress;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use quell_experiments::held_out::{self, Row};
-use quell_experiments::jobs::Results;
-use quell_experiments::numbers::{Skill, Verdict, digits};
-use quell_experiments::progress;
 use serde::Serialize;
 
 use crate::options::{KernelArgs, SuggestedNames};

@@ -1,9 +1,7 @@
 //! `quell sweep`: a grid of runs.
 //!
-//! The file of results is the only state ([`results`](crate::results)).
+//! The file of results is the only state ([`results`](crate::results::file)).
 
-#[cfg(feature = "parquet")]
-mod parquet;
 pub mod summary;
 
 use std::path::PathBuf;
@@ -12,19 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use crate::policies::PolicyChoice;
+use crate::sweep::results::Head;
+use crate::sweep::{self, Grid, MOST_CELLS, Record, Shard};
+use crate::{cpu_time, machines, workloads};
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
-use quell_experiments::policies::PolicyChoice;
-use quell_experiments::sweep::results::Head;
-use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record, Shard};
-use quell_experiments::{cpu_time, machines, workloads};
 use quell_workloads::{Unit, Workload};
 
-use crate::numbers::CpuNumbers;
+use crate::cpus::CpuNumbers;
 use crate::options::{KernelArgs, MACHINES, WORKLOADS, policy_or_file};
 use crate::output::{Destination, note, say, several};
-use crate::results::{ResultsFile, ResultsWriter};
+use crate::results::file::{ResultsFile, ResultsWriter};
 use crate::usage::usage;
 
 /// The arguments of `quell sweep`.

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use crate::numbers::digits;
+use crate::results::Results;
+use crate::sweep::Record;
+#[cfg(feature = "parquet")]
+use crate::sweep::columns;
+use crate::sweep::results::Head;
+use crate::sweep::summary::{Point, csv, plot, points};
 use anyhow::Result;
 use clap::Args;
-use quell_experiments::numbers::digits;
-use quell_experiments::results::Results;
-use quell_experiments::sweep::Record;
-#[cfg(feature = "parquet")]
-use quell_experiments::sweep::columns;
-use quell_experiments::sweep::results::Head;
-use quell_experiments::sweep::summary::{Point, csv, plot, points};
 
 use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
@@ -83,7 +83,7 @@ pub fn print(results: &Results<Head>, places: &SummaryPlaces) -> Result<bool> {
     }
     #[cfg(feature = "parquet")]
     if let Some(place) = &places.parquet {
-        place.write_with(|to| super::parquet::write(&columns::of(&records), to))?;
+        place.write_with(|to| crate::sweep::parquet::write(&columns::of(&records), to))?;
         say!("Parquet: {}", place.shown());
     }
     if let Some(place) = &places.plot {
