@@ -12,11 +12,10 @@ use quell_adversary::{
 use quell_boot::versus::report::{Report as Comparison, Row as Compared, RowFilter, Side, Spread};
 use quell_clock::built_in;
 use quell_host::predict::Line;
-use quell_model::jobs::Results;
+use quell_model::jobs::{Job, Results};
 use quell_model::numbers::Verdict;
 use quell_model::reproduce::Experiment;
 use quell_model::scale::Point;
-use quell_model::trial::Trial;
 use quell_model::{guards, machines};
 use quell_threads::cost::{Cost, Row as CostRow};
 use quell_threads::vm::ProgramRun;
@@ -155,9 +154,8 @@ fn one_run_and_many() {
     let machine = built_in("haswell-server").unwrap();
     let mut workload = Workload::from_name("dontneed").unwrap();
     workload.set("iterations=5").unwrap();
-    let trial =
-        Trial { machine: &machine, workload, policy: Policy::ALL, cpus: 4, seed: 1, trace: 0 };
-    run::count_table(&trial.run().unwrap()).assert_laid_out("counts");
+    let job = Job::new(machine.into(), workload, Policy::ALL, 4);
+    run::count_table(&job.run().unwrap()).assert_laid_out("counts");
     let on_threads = ProgramRun { workload, policy: Policy::ALL, cpus: 2, seed: 1, without: None };
     stress::count_table(&on_threads.run().unwrap()).assert_laid_out("counts on threads");
     let points: Vec<Point> = (0..=10)

@@ -11,7 +11,7 @@ use crate::explore::kept;
 use crate::explore::output::Outcome;
 use quell_model::command::sweep::summary;
 use quell_model::output::{Destination, say};
-use quell_model::results::file::{ResultsFile, ResultsPart};
+use quell_model::results::{ResultsFile, ResultsPart};
 use quell_model::usage::usage;
 
 /// The arguments of `quell merge`.

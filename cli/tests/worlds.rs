@@ -9,8 +9,9 @@ use quell_adversary::rehearsal::rehearse;
 use quell_adversary::workload::WorkloadRun as Schedules;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Session, explore};
 use quell_clock::built_in;
+use quell_model::jobs::Job;
 use quell_model::machines;
-use quell_model::trial::{Trial, TrialError};
+use quell_model::trial::TrialError;
 use quell_threads::vm::ProgramRun as OnThreads;
 use quell_workloads::{Unit, Workload};
 use rayon::prelude::*;
@@ -78,16 +79,8 @@ fn every_file_runs_under_the_clock() {
         let mut lacking = None;
         let outcome = machines::names().find_map(|name| {
             let machine = built_in(name).expect("a built-in machine");
-            let trial = Trial {
-                machine: &machine,
-                workload,
-                policy: Policy::ALL,
-                cpus: 2,
-                seed: 1,
-                trace: 0,
-            };
-            match trial.run() {
-                Err(error @ TrialError::Memory { .. }) => {
+            match Job::new(machine.into(), workload, Policy::ALL, 2).run() {
+                Err(error @ TrialError::Unfit(_)) => {
                     lacking = Some(error);
                     None
                 }
@@ -96,7 +89,7 @@ fn every_file_runs_under_the_clock() {
         });
         let outcome = outcome.unwrap_or_else(|| panic!("no machine for it: {lacking:?}"));
         let outcome = outcome.unwrap_or_else(|error| panic!("{workload:?}: {error}"));
-        assert_eq!(outcome.breaches, [] as [String; 0], "{workload:?}");
+        assert_eq!(outcome.run.violations, [], "{workload:?}");
         assert!(outcome.window_nanoseconds > 0.0, "{workload:?}: nothing was measured");
     }
 }
@@ -161,9 +154,8 @@ fn a_window_that_nobody_can_close_is_told_with_its_line_in_each_world() {
     workload.set("iterations=1").expect("one of its parameters");
     let expected = format!("line {line}: bystand: no other CPU can close the window");
     let machine = built_in("haswell-server").expect("a built-in machine");
-    let trial =
-        Trial { machine: &machine, workload, policy: Policy::ALL, cpus: 2, seed: 1, trace: 0 };
-    let clock = trial.run().expect_err("it does not end").to_string();
+    let job = Job::new(machine.into(), workload, Policy::ALL, 2);
+    let clock = job.run().expect_err("it does not end").to_string();
     assert!(clock.contains(&expected), "{clock}");
     let schedules = Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{why}"));
     let adversary = rehearse(&schedules, workload.name()).err();

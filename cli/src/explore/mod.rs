@@ -27,7 +27,7 @@ use quell_adversary::{Case, Mistake};
 use quell_model::machines;
 use quell_model::mutants::in_copy;
 use quell_model::output::{Destination, INTERRUPTED, note, say};
-use quell_model::results::file::{ResultsFile, ResultsWriter};
+use quell_model::results::{ResultsFile, ResultsWriter};
 use quell_model::usage::usage;
 use quell_vm::contract::timeline;
 

@@ -20,22 +20,11 @@ impl Architecture {
     pub const ALL: &[Architecture] = &[Architecture::X86_64, Architecture::Aarch64];
 
     /// The names of all architectures in machine files.
-    pub const NAMES: &[&str] = &{
-        let mut names = [""; Self::ALL.len()];
-        let mut index = 0;
-        while index < names.len() {
-            names[index] = Self::ALL[index].name();
-            index += 1;
-        }
-        names
-    };
+    pub const NAMES: &[&str] = &["x86-64", "aarch64"];
 
     /// Returns the architecture's name in machine files.
     pub const fn name(self) -> &'static str {
-        match self {
-            Architecture::X86_64 => "x86-64",
-            Architecture::Aarch64 => "aarch64",
-        }
+        Self::NAMES[self as usize]
     }
 
     /// Returns the architecture's name in Linux (`uname -m`).

@@ -57,27 +57,6 @@ pub struct Limits {
     pub local: Time,
 }
 
-/// Chooses the CPU that runs next, and the time of each operation.
-///
-/// The machine calls the scheduler at every point that matters, and keeps the clocks itself.
-pub trait Scheduler {
-    /// Chooses the CPU that continues, with its clock set; `None` if none can ever continue.
-    fn choose(&mut self, cpus: &mut [Cpu]) -> Option<(usize, Limits)>;
-
-    /// Decides the next step of CPU `current` at a point beyond its limits.
-    fn step(&mut self, cpus: &mut [Cpu], current: usize, point: Point) -> Step;
-
-    /// Suspends CPU `current` until its clock reaches `until` or an interrupt arrives.
-    fn wait(&mut self, cpus: &mut [Cpu], current: usize, until: Time);
-
-    /// Records that an interrupt or invalidation arrives at CPU `target` at a time, sent by the running CPU. Returns
-    /// the running CPU's limits.
-    fn arrival(&mut self, cpus: &mut [Cpu], target: usize, at: Time) -> Limits;
-
-    /// Lets waiting CPU `target` continue at a time. Returns the limits of the running CPU.
-    fn wake(&mut self, target: usize, at: Time) -> Limits;
-}
-
 /// The low bits of a key, which name the CPU.
 const CPU_BITS: u32 = quell::MAX_CPUS.next_power_of_two().trailing_zeros();
 
@@ -144,7 +123,8 @@ impl Agenda {
 /// The longest turn: a millisecond. Between turns, our main loop checks whether to stop the run.
 const TURN: Time = 1_000_000_000;
 
-/// The scheduler: chooses the CPU that is furthest behind.
+/// The scheduler: chooses the CPU that is furthest behind, and the time of each operation. The machine calls it at every
+/// point that matters, and keeps the clocks itself.
 #[derive(Clone, Debug)]
 pub struct Clock {
     agenda: Agenda,
@@ -196,10 +176,9 @@ impl Clock {
             _ => arrival,
         }
     }
-}
 
-impl Scheduler for Clock {
-    fn choose(&mut self, cpus: &mut [Cpu]) -> Option<(usize, Limits)> {
+    /// Chooses the CPU that continues, with its clock set; `None` if none can ever continue.
+    pub fn choose(&mut self, cpus: &mut [Cpu]) -> Option<(usize, Limits)> {
         let least = self.agenda.least();
         if least == NEVER {
             return None;
@@ -212,7 +191,8 @@ impl Scheduler for Clock {
         Some((chosen, self.limits))
     }
 
-    fn step(&mut self, cpus: &mut [Cpu], current: usize, point: Point) -> Step {
+    /// Decides the next step of CPU `current` at a point beyond its limits.
+    pub fn step(&mut self, cpus: &[Cpu], current: usize, point: Point) -> Step {
         let cpu = &cpus[current];
         // We take an interrupt together with all others that have arrived by then, and so not before we know that no
         // more will arrive.
@@ -233,7 +213,8 @@ impl Scheduler for Clock {
         Step::Suspend
     }
 
-    fn wait(&mut self, cpus: &mut [Cpu], current: usize, until: Time) {
+    /// Suspends CPU `current` until its clock reaches `until` or an interrupt arrives.
+    pub fn wait(&mut self, cpus: &[Cpu], current: usize, until: Time) {
         let cpu = &cpus[current];
         let due = cpu.due();
         let until = match due {
@@ -247,7 +228,9 @@ impl Scheduler for Clock {
         self.agenda.set(current, key);
     }
 
-    fn arrival(&mut self, cpus: &mut [Cpu], target: usize, at: Time) -> Limits {
+    /// Records that an interrupt or invalidation arrives at CPU `target` at a time, sent by the running CPU. Returns
+    /// the running CPU's limits.
+    pub fn arrival(&mut self, cpus: &[Cpu], target: usize, at: Time) -> Limits {
         let cpu = &cpus[target];
         if cpu.activity != Activity::Running && cpu.due() <= at {
             let wake = self.wake_at(cpu, at).max(cpu.now);
@@ -256,7 +239,8 @@ impl Scheduler for Clock {
         self.limits
     }
 
-    fn wake(&mut self, target: usize, at: Time) -> Limits {
+    /// Lets waiting CPU `target` continue at a time. Returns the limits of the running CPU.
+    pub fn wake(&mut self, target: usize, at: Time) -> Limits {
         let wake = key(at, target);
         if wake < self.agenda.get(target) {
             self.agenda.set(target, wake);

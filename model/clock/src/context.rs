@@ -191,27 +191,24 @@ pub(crate) fn attend(point: Point) {
 
 /// Takes the interrupt of a step.
 pub(crate) fn take(step: Step) {
+    let kernel = current().and_then(Context::kernel);
     match step {
-        Step::Interrupt => take_interrupt(),
-        Step::Nmi => take_nmi(),
+        Step::Interrupt => {
+            with(Core::begin_interrupt);
+            if let Some(kernel) = kernel {
+                kernel.interrupt();
+            }
+            with(Core::end_interrupt);
+        }
+        Step::Nmi => {
+            with(Core::begin_nmi);
+            if let Some(kernel) = kernel {
+                kernel.nmi();
+            }
+            with(Core::end_nmi);
+        }
         Step::Go | Step::Suspend => {}
     }
-}
-
-fn take_interrupt() {
-    with(Core::begin_interrupt);
-    if let Some(kernel) = current().and_then(Context::kernel) {
-        kernel.interrupt();
-    }
-    with(Core::end_interrupt);
-}
-
-fn take_nmi() {
-    with(Core::begin_nmi);
-    if let Some(kernel) = current().and_then(Context::kernel) {
-        kernel.nmi();
-    }
-    with(Core::end_nmi);
 }
 
 /// Takes due interrupts and waits until the CPU may continue in private, then runs `body`.

@@ -8,18 +8,18 @@ mod interrupts;
 mod translation;
 mod words;
 
-use crate::clock::{Limits, Point, Scheduler, Step};
+use crate::clock::{Clock, Limits, Point, Step};
 use crate::costs::{Costs, KernelLock, Topology};
 use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
-use crate::file::Time;
+use crate::file::{Parameter as P, Time};
 use crate::flushes::Protocol;
 use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::memory::{Memory, Tables};
 use crate::moves::{MovedLine, Moves, Role};
 use crate::oracle::Oracle;
-use crate::trace::Trace;
+use crate::trace::{Mark, Trace};
 use quell::{CpuId, CpuSet, Frame, Page, PageRange};
 use quell_vm::{LockUse, MemoryMap, Work};
 use rustc_hash::FxHashMap;
@@ -41,7 +41,7 @@ pub(crate) struct Core {
     /// The moves of lines, if they are recorded.
     pub moves: Option<Box<Moves>>,
     lines: Lines,
-    scheduler: Box<dyn Scheduler>,
+    scheduler: Clock,
     limits: Limits,
     /// The times up to which the running CPU may perform shared and private operations without a check: its limits, and
     /// the next interrupt.
@@ -77,11 +77,11 @@ impl Core {
         map: MemoryMap,
         tables: Arc<Tables>,
         memory: Memory,
-        scheduler: Box<dyn Scheduler>,
+        scheduler: Clock,
         trace: Trace,
     ) -> Self {
         let sockets = cpus.len().div_ceil(costs.topology.per_socket);
-        let tracks = costs.flushes.protocol == Protocol::Abis;
+        let tracks = costs.protocol == Protocol::Abis;
         Core {
             moves: None,
             lines: Lines::new(&costs, cpus.len()),
@@ -124,8 +124,7 @@ impl Core {
     /// Begins or ends the program's measurement.
     pub fn mark_window(&mut self, mark: quell_vm::Mark) {
         let now = self.cpu().now;
-        let mut all = Counts::default();
-        self.cpus.iter().for_each(|cpu| all += cpu.counts);
+        let all: Counts = self.cpus.iter().map(|cpu| cpu.counts).sum();
         if let Some(moves) = &mut self.moves
             && (mark == quell_vm::Mark::Begin || self.begin.is_some())
         {
@@ -158,7 +157,7 @@ impl Core {
         let (chosen, limits) = self.scheduler.choose(&mut self.cpus)?;
         self.current = chosen;
         self.limits = limits;
-        let disturb = self.costs.broadcast_disturb;
+        let disturb = self.costs.time(P::BroadcastDisturb);
         let broadcasts = self.broadcasts;
         let cpu = self.cpu();
         let polling = cpu.activity == Activity::Polling;
@@ -208,7 +207,7 @@ impl Core {
         if std::thread::panicking() {
             return Step::Go;
         }
-        self.scheduler.step(&mut self.cpus, self.current, point)
+        self.scheduler.step(&self.cpus, self.current, point)
     }
 
     /// Ends the program of the running CPU, which turns idle.
@@ -235,8 +234,20 @@ impl Core {
             return if stop == due { self.step(Point::Local) } else { Step::Go };
         }
         cpu.activity = activity;
-        self.scheduler.wait(&mut self.cpus, self.current, goal);
+        self.scheduler.wait(&self.cpus, self.current, goal);
         Step::Suspend
+    }
+
+    /// Records what the running CPU has done since `start`.
+    pub fn trace_since(&mut self, start: Time, mark: Mark) {
+        let (cpu, now) = (self.current, self.cpu().now);
+        self.trace.span(cpu, start, now, mark);
+    }
+
+    /// Reports that the running CPU used the machine in a forbidden way.
+    fn misuse(&mut self, what: String) {
+        let (cpu, now) = (self.current, self.cpu().now);
+        self.oracle.misuse(cpu, now, what);
     }
 
     #[inline]
@@ -256,7 +267,7 @@ impl Core {
     #[inline]
     pub fn shared_core(&self, time: Time) -> Time {
         let Topology { per_core, .. } = self.costs.topology;
-        if per_core == 1 || self.costs.sharing == 1.0 {
+        if per_core == 1 || self.costs.amount(P::Sharing) == 1.0 {
             return time;
         }
         let first = self.current - self.current % per_core;
@@ -267,7 +278,7 @@ impl Core {
             cpu.ended.is_none() && !matches!(cpu.activity, Activity::Halted | Activity::Polling)
         };
         match core.filter(|&cpu| cpu != self.current).any(works) {
-            true => (time as f64 * self.costs.sharing) as Time,
+            true => (time as f64 * self.costs.amount(P::Sharing)) as Time,
             false => time,
         }
     }

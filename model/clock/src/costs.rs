@@ -2,11 +2,12 @@
 
 use crate::architecture::Architecture;
 use crate::file::{MachineFile, Parameter as P, Time};
-use crate::flushes::{FlushCosts, Protocol};
+use crate::flushes::Protocol;
 use crate::tlb::array::Replacement;
 use quell::{Features, Frame, Tagging};
 use quell_vm::contract::Clause;
 use quell_vm::{LockUse, MemoryMap, Path, Work};
+use std::array;
 
 /// The parameters of the pieces of a kernel's code, in the order of [`Path`].
 const PATHS: [P; Path::COUNT] = [
@@ -76,170 +77,134 @@ impl Topology {
     }
 }
 
-/// Defines [`Costs`]: fields that are one parameter of a file each, and others with their values.
-macro_rules! costs {
-    ($file:ident
-     times { $($time:ident: $time_of:ident,)+ }
-     rates { $($rate:ident: $rate_of:ident,)+ }
-     $($(#[$doc:meta])* $name:ident: $type:ty = $value:expr,)+) => {
-        /// All costs of operations, in picoseconds; rates are picoseconds a byte.
-        #[derive(Clone, Debug)]
-        pub struct Costs {
-            $(pub $time: Time,)+
-            $(pub $rate: f64,)+
-            $($(#[$doc])* pub $name: $type,)+
-        }
+/// The number of parameters.
+const ALL: usize = P::ALL.len();
 
-        impl Costs {
-            /// Converts the costs of a machine file.
-            pub fn new($file: &MachineFile) -> Self {
-                Costs {
-                    $($time: $file.time(P::$time_of),)+
-                    $($rate: 1e3 / $file.amount(P::$rate_of),)+
-                    $($name: $value,)+
-                }
-            }
-        }
-    };
-}
-
-costs! {
-    file
-    times {
-        pause: Pause,
-        fence: Fence,
-        atomic: Atomic,
-        mask: Mask,
-        l2_hit: L2Hit,
-        invalidate_page: InvalidatePage,
-        invalidate_tag: InvalidateTag,
-        invalidate_all: InvalidateAll,
-        root_keep: RootKeep,
-        root_flush: RootFlush,
-        broadcast_issue: BroadcastIssue,
-        broadcast_latency: BroadcastLatency,
-        broadcast_drain: BroadcastDrain,
-        broadcast_occupancy: BroadcastOccupancy,
-        broadcast_disturb: BroadcastDisturb,
-        interrupt_remote: InterruptRemote,
-        interrupt_link: InterruptLink,
-        l1_line: L1Hit,
-        l2_line: CacheL2Hit,
-        llc_line: LlcHit,
-        memory_line: MemoryLatency,
-        transfer_core: TransferCore,
-        transfer_socket: TransferSocket,
-        transfer_remote: TransferRemote,
-        remote_latency: RemoteLatency,
-        zero_start: ZeroStart,
-        zero_jump: ZeroJump,
-        bypass_drain: BypassDrain,
-        user_access: UserAccess,
-    }
-    rates {
-        stream: StreamRate,
-        slow_stream: SlowRate,
-        node_stream: NodeRate,
-        slow_node_stream: SlowNodeRate,
-        copy: CopyRate,
-        string: StringRate,
-        stores: StoreRate,
-        bypass: BypassRate,
-        clzero: ClzeroRate,
-    }
-    architecture: Architecture = file.architecture(),
-    hardware_dirty: bool = file.choice(P::HardwareDirty) == "yes",
-    topology: Topology = Topology {
-        per_core: file.count(P::CpusPerCore),
-        per_socket: file.count(P::CpusPerSocket),
-    },
-    tlb: TlbGeometry = TlbGeometry::new(file),
-    tagging: Tagging = match file.choice(P::Tags) {
-        "pcid" => Tagging::PerCpu { count: 4095 },
-        "asid8" => Tagging::Global { bits: 8 },
-        "asid16" => Tagging::Global { bits: 16 },
-        "none" => Tagging::None,
-        other => unreachable!("the tags `{other}` need a line here"),
-    },
-    full_above: u64 = file.count(P::FullAbove) as u64,
-    ranges: usize = file.count(P::Ranges),
-    masked_locks: bool = file.choice(P::MaskedLocks) == "yes",
-    /// Includes nested paging.
-    walk: Time = (file.amount(P::Walk) * file.amount(P::NestedWalk)).round() as Time,
-    nested_walk: f64 = file.amount(P::NestedWalk),
-    broadcast: bool = file.choice(P::Broadcast) == "yes",
-    interrupt_send: Time = file.time(P::InterruptSend) + file.time(P::GuestSend),
-    interrupt_cluster: usize = file.count(P::InterruptCluster),
-    interrupt_delivery: Time = file.time(P::InterruptDelivery) + file.time(P::GuestDelivery),
-    interrupt_entry: Time = handler(file)[0],
-    /// Includes the lines that the interrupted program must fetch again.
-    interrupt_exit: Time = handler(file)[1],
-    idle_wake: Time = file.time(P::IdleWake) + file.time(P::GuestWake),
-    l1_lines: usize = (file.count(P::L1Size) / 64).max(1),
-    l2_lines: usize = (file.count(P::CacheL2Size) / 64).max(1),
-    llc_lines: usize = (file.count(P::LlcSize) / 64).max(1),
-    elide_from: u64 = file.count(P::ElideFrom) as u64,
-    elide_gain: f64 = file.amount(P::ElideGain),
-    /// The protocol of a policy file.
-    flushes: FlushCosts = FlushCosts::new(file),
-    /// The clauses that it gives up.
-    lost: Vec<Clause> = file.lost_clauses(),
-    sharing: f64 = file.amount(P::Sharing),
-    kernel: Kernel = Kernel::new(file),
-}
-
-/// Returns the times to enter and leave the handler of an interrupt.
-fn handler(file: &MachineFile) -> [Time; 2] {
-    let flushes = FlushCosts::new(file);
-    let again = (file.time(P::CacheL2Hit)).saturating_sub(file.time(P::L1Hit));
-    let exit = file.time(P::InterruptExit) + file.count(P::Displaced) as Time * again;
-    match flushes.protocol {
-        // A processor that executes requests itself runs no handler.
-        Protocol::Rar => [flushes.microcode, 0],
-        Protocol::Engine | Protocol::Calls | Protocol::Latr | Protocol::Abis => {
-            [file.time(P::InterruptEntry), exit]
-        }
-    }
-}
-
-/// The costs of the kernel's own code.
+/// All costs of operations.
 #[derive(Clone, Debug)]
-pub struct Kernel {
-    /// The times in its files, times the scale of its own code, by parameter.
-    times: Vec<Time>,
-    compress_byte: f64,
-    decompress_byte: f64,
-    device_byte: f64,
+pub struct Costs {
+    /// Times in picoseconds, by parameter. Those of the kernel's own code are multiplied by its scale.
+    times: [Time; ALL],
+    /// Amounts in the file's canonical units, by parameter.
+    amounts: [f64; ALL],
+    pub architecture: Architecture,
+    pub hardware_dirty: bool,
+    pub topology: Topology,
+    pub tlb: TlbGeometry,
+    pub tagging: Tagging,
+    pub masked_locks: bool,
+    /// Includes nested paging.
+    pub walk: Time,
+    pub broadcast: bool,
+    pub interrupt_send: Time,
+    pub interrupt_delivery: Time,
+    pub interrupt_entry: Time,
+    /// Includes the lines that the interrupted program must fetch again.
+    pub interrupt_exit: Time,
+    pub idle_wake: Time,
+    pub l1_lines: usize,
+    pub l2_lines: usize,
+    pub llc_lines: usize,
+    pub protocol: Protocol,
+    /// Whether an initiator flushes its own entries while it waits, under a policy file's protocol.
+    pub concurrent_flush: bool,
+    /// The clauses that the policy gives up.
+    pub lost: Vec<Clause>,
     lists: LockCost,
-    lists_batch: usize,
     lists_drain: bool,
     zone: LockCost,
     file: LockCost,
 }
 
-impl Kernel {
-    fn new(file: &MachineFile) -> Self {
+impl Costs {
+    /// Converts the costs of a machine file.
+    pub fn new(file: &MachineFile) -> Self {
+        let yes = |parameter| file.choice(parameter) == "yes";
+        let lines = |size| (file.count(size) / 64).max(1);
+        let time = |parameter| file.amount(parameter).round() as Time;
         let scale = file.amount(P::Scale);
         let own = |parameter: P| match parameter {
             // Most of these is no code of the kernel's.
-            P::Compress | P::Decompress | P::DeviceRead | P::DeviceWrite => file.time(parameter),
-            _ => (file.amount(parameter) * scale).round() as Time,
+            P::Compress | P::Decompress | P::DeviceRead | P::DeviceWrite => time(parameter),
+            _ if parameter.of_kernel() => (file.amount(parameter) * scale).round() as Time,
+            _ => time(parameter),
         };
         let lock_scale = file.amount(P::LockScale);
         let held = |hold, lines| LockCost {
             hold: (file.amount(hold) * lock_scale).round() as Time,
             lines: file.count(lines) as f64 * lock_scale,
         };
-        Kernel {
-            times: P::ALL.iter().copied().map(own).collect(),
-            compress_byte: file.amount(P::CompressByte),
-            decompress_byte: file.amount(P::DecompressByte),
-            device_byte: 1e3 / file.amount(P::DeviceRate),
+        let [interrupt_entry, interrupt_exit] = handler(file);
+        Costs {
+            times: array::from_fn(|index| own(P::ALL[index])),
+            amounts: array::from_fn(|index| file.amount(P::ALL[index])),
+            architecture: file.architecture(),
+            hardware_dirty: yes(P::HardwareDirty),
+            topology: Topology {
+                per_core: file.count(P::CpusPerCore),
+                per_socket: file.count(P::CpusPerSocket),
+            },
+            tlb: TlbGeometry::new(file),
+            tagging: match file.choice(P::Tags) {
+                "pcid" => Tagging::PerCpu { count: 4095 },
+                "asid8" => Tagging::Global { bits: 8 },
+                "asid16" => Tagging::Global { bits: 16 },
+                "none" => Tagging::None,
+                other => unreachable!("the tags `{other}` need a line here"),
+            },
+            masked_locks: yes(P::MaskedLocks),
+            walk: (file.amount(P::Walk) * file.amount(P::NestedWalk)).round() as Time,
+            broadcast: yes(P::Broadcast),
+            interrupt_send: time(P::InterruptSend) + time(P::GuestSend),
+            interrupt_delivery: time(P::InterruptDelivery) + time(P::GuestDelivery),
+            interrupt_entry,
+            interrupt_exit,
+            idle_wake: time(P::IdleWake) + time(P::GuestWake),
+            l1_lines: lines(P::L1Size),
+            l2_lines: lines(P::CacheL2Size),
+            llc_lines: lines(P::LlcSize),
+            protocol: Protocol::new(file),
+            concurrent_flush: yes(P::FlushConcurrent),
+            lost: file.lost_clauses(),
             lists: held(P::ListsHold, P::ListsLines),
-            lists_batch: file.count(P::ListsBatch),
-            lists_drain: file.choice(P::ListsDrain) == "yes",
+            lists_drain: yes(P::ListsDrain),
             zone: held(P::ZoneHold, P::ZoneLines),
             file: held(P::FileHold, P::FileLines),
+        }
+    }
+
+    /// Returns a time in picoseconds.
+    #[inline]
+    pub fn time(&self, parameter: P) -> Time {
+        self.times[parameter as usize]
+    }
+
+    /// Returns an amount in the file's canonical unit.
+    #[inline]
+    pub fn amount(&self, parameter: P) -> f64 {
+        self.amounts[parameter as usize]
+    }
+
+    #[inline]
+    pub fn count(&self, parameter: P) -> usize {
+        self.amount(parameter) as usize
+    }
+
+    /// Returns a rate, in picoseconds a byte.
+    pub fn rate(&self, parameter: P) -> f64 {
+        1e3 / self.amount(parameter)
+    }
+}
+
+/// Returns the times to enter and leave the handler of an interrupt.
+fn handler(file: &MachineFile) -> [Time; 2] {
+    let again = (file.time(P::CacheL2Hit)).saturating_sub(file.time(P::L1Hit));
+    let exit = file.time(P::InterruptExit) + file.count(P::Displaced) as Time * again;
+    match Protocol::new(file) {
+        // A processor that executes requests itself runs no handler.
+        Protocol::Rar => [file.time(P::Microcode), 0],
+        Protocol::Engine | Protocol::Calls | Protocol::Latr | Protocol::Abis => {
+            [file.time(P::InterruptEntry), exit]
         }
     }
 }
@@ -284,54 +249,55 @@ pub enum KernelLock {
 impl Costs {
     /// Returns the features that the engine gets from the machine.
     pub fn features(&self) -> Features {
-        Features { tagging: self.tagging, broadcast: self.broadcast, full_above: self.full_above }
+        Features {
+            tagging: self.tagging,
+            broadcast: self.broadcast,
+            full_above: self.count(P::FullAbove) as u64,
+        }
     }
 
     /// Returns the shortest time in which one CPU can affect another. A CPU may run ahead that far.
     pub fn shortest_influence(&self) -> Time {
         let interrupt = self.interrupt_send + self.interrupt_delivery;
-        if self.broadcast {
-            interrupt.min(self.broadcast_issue + self.broadcast_latency)
-        } else {
-            interrupt
-        }
+        let broadcast = self.time(P::BroadcastIssue) + self.time(P::BroadcastLatency);
+        if self.broadcast { interrupt.min(broadcast) } else { interrupt }
     }
 
     /// Returns the time in which a CPU takes a line that another one wrote.
     pub fn transfer(&self, from: usize, to: usize) -> Time {
         let topology = &self.topology;
-        if topology.core(from) == topology.core(to) {
-            self.transfer_core
+        self.time(if topology.core(from) == topology.core(to) {
+            P::TransferCore
         } else if topology.socket(from) == topology.socket(to) {
-            self.transfer_socket
+            P::TransferSocket
         } else {
-            self.transfer_remote
-        }
+            P::TransferRemote
+        })
     }
 
     /// Returns the time of a piece of the manager's work.
     pub fn work(&self, work: Work) -> Time {
-        let kernel = &self.kernel;
-        let bytes = |fixed: Time, each: f64, bytes: u64| fixed + (each * bytes as f64) as Time;
-        let also = |fixed: Time, more: bool, extra: Time| if more { fixed + extra } else { fixed };
-        let own = |parameter: P| kernel.times[parameter as usize];
+        let time = |parameter| self.time(parameter);
+        let bytes = |fixed, each: f64, bytes: u64| time(fixed) + (each * bytes as f64) as Time;
+        let also = |fixed, more: bool, extra| time(fixed) + if more { time(extra) } else { 0 };
+        let device = self.rate(P::DeviceRate);
         match work {
-            Work::SystemCall => own(P::SystemCall),
-            Work::Fault => own(P::Fault),
-            Work::Area => own(P::Area),
-            Work::Allocate { refill, .. } => also(own(P::Allocate), refill, own(P::Refill)),
-            Work::Free { spill, .. } => also(own(P::Free), spill, own(P::Spill)),
-            Work::ReverseMap => own(P::ReverseMap),
-            Work::List => own(P::List),
-            Work::Compress { bytes: out } => bytes(own(P::Compress), kernel.compress_byte, out),
+            Work::SystemCall => time(P::SystemCall),
+            Work::Fault => time(P::Fault),
+            Work::Area => time(P::Area),
+            Work::Allocate { refill, .. } => also(P::Allocate, refill, P::Refill),
+            Work::Free { spill, .. } => also(P::Free, spill, P::Spill),
+            Work::ReverseMap => time(P::ReverseMap),
+            Work::List => time(P::List),
+            Work::Compress { bytes: out } => bytes(P::Compress, self.amount(P::CompressByte), out),
             Work::Decompress { bytes: len } => {
-                bytes(own(P::Decompress), kernel.decompress_byte, len)
+                bytes(P::Decompress, self.amount(P::DecompressByte), len)
             }
-            Work::CacheLookup => own(P::CacheLookup),
-            Work::ReadDevice { bytes: len } => bytes(own(P::DeviceRead), kernel.device_byte, len),
-            Work::WriteDevice { bytes: len } => bytes(own(P::DeviceWrite), kernel.device_byte, len),
-            Work::Schedule => own(P::Schedule),
-            Work::Path(path) => own(PATHS[path as usize]),
+            Work::CacheLookup => time(P::CacheLookup),
+            Work::ReadDevice { bytes: len } => bytes(P::DeviceRead, device, len),
+            Work::WriteDevice { bytes: len } => bytes(P::DeviceWrite, device, len),
+            Work::Schedule => time(P::Schedule),
+            Work::Path(path) => time(PATHS[path as usize]),
             Work::Locked(_) => 0,
         }
     }
@@ -344,30 +310,29 @@ impl Costs {
         map: &MemoryMap,
         collected: &mut Collected,
     ) -> Option<(KernelLock, LockCost)> {
-        let kernel = &self.kernel;
         let (lock, held) = match used {
             LockUse::ListAdd(frame) => {
                 collected.frames.push(frame);
-                if collected.frames.len() < kernel.lists_batch {
+                if collected.frames.len() < self.count(P::ListsBatch) {
                     return None;
                 }
-                (KernelLock::Lists(map.node_of(frame)?), collected.add(kernel.lists))
+                (KernelLock::Lists(map.node_of(frame)?), collected.add(self.lists))
             }
-            LockUse::ListDrain(_) if !kernel.lists_drain || collected.frames.is_empty() => {
+            LockUse::ListDrain(_) if !self.lists_drain || collected.frames.is_empty() => {
                 return None;
             }
-            LockUse::ListDrain(node) => (KernelLock::Lists(node), collected.add(kernel.lists)),
+            LockUse::ListDrain(node) => (KernelLock::Lists(node), collected.add(self.lists)),
             LockUse::ListFree(frame) if collected.frames.contains(&frame) => {
                 collected.freed = true;
                 return None;
             }
-            LockUse::ListFree(frame) => (KernelLock::Lists(map.node_of(frame)?), kernel.lists),
-            LockUse::ListRemove(node) => (KernelLock::Lists(node), kernel.lists),
+            LockUse::ListFree(frame) => (KernelLock::Lists(map.node_of(frame)?), self.lists),
+            LockUse::ListRemove(node) => (KernelLock::Lists(node), self.lists),
             LockUse::Zone { node, frames } => {
-                let hold = kernel.zone.hold * frames;
-                (KernelLock::Zone(node), LockCost { hold, ..kernel.zone })
+                let hold = self.zone.hold * frames;
+                (KernelLock::Zone(node), LockCost { hold, ..self.zone })
             }
-            LockUse::File(file) => (KernelLock::File(file), kernel.file),
+            LockUse::File(file) => (KernelLock::File(file), self.file),
         };
         (held != LockCost::default()).then_some((lock, held))
     }

@@ -1,5 +1,6 @@
 //! Counts of events on each CPU.
 
+use std::iter::Sum;
 use std::ops::AddAssign;
 
 macro_rules! counts {
@@ -23,6 +24,15 @@ macro_rules! counts {
         impl AddAssign for Counts {
             fn add_assign(&mut self, other: Counts) {
                 $(self.$name += other.$name;)*
+            }
+        }
+
+        impl Sum for Counts {
+            fn sum<I: Iterator<Item = Counts>>(all: I) -> Counts {
+                all.fold(Counts::default(), |mut sum, counts| {
+                    sum += counts;
+                    sum
+                })
             }
         }
     };

@@ -22,7 +22,6 @@ pub enum Activity {
     Polling,
 }
 
-/// One CPU.
 #[derive(Debug)]
 pub struct Cpu {
     /// Its clock.
@@ -75,7 +74,6 @@ pub struct Cpu {
     pub ended: Option<Time>,
     /// The start of the running handler.
     pub handler_since: Time,
-    /// Its counts.
     pub counts: Counts,
 }
 
@@ -90,7 +88,7 @@ impl Cpu {
             space: 0,
             masked: false,
             was_masked: false,
-            unmaskable: costs.flushes.protocol == Protocol::Rar,
+            unmaskable: costs.protocol == Protocol::Rar,
             activity: Activity::Running,
             arrivals: Vec::new(),
             nmi: None,

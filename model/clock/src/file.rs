@@ -21,18 +21,33 @@
 //!
 //! Reading never panics. It reports all mistakes at once, each with file, line, key and the expected value.
 
-mod builtin;
 mod machine;
 mod parameter;
 mod parse;
-mod set;
-mod write;
+mod text;
 
-pub use builtin::{BUILT_IN, KERNELS, POLICIES};
 pub use machine::{KernelFile, MachineFile, PolicyFile, Time, Value};
 pub use parameter::{Description, PARAMETERS, Parameter, Unit};
 pub use parse::{
-    DEFAULT_KERNEL, DEFAULT_POLICY, built_in, built_in_kernel, built_in_policy, no_kernel,
-    no_policy,
+    DEFAULT_KERNEL, DEFAULT_POLICY, built_in, built_in_kernel, built_in_policy, not_built_in,
 };
 pub use quell_workloads::files::{FileError, Mistake};
+
+/// Lists the files of a folder with these names: names and texts.
+macro_rules! files {
+    ($folder:literal: $($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../", $folder, "/", $name, ".toml")))),*]
+    };
+}
+
+/// The name and text of every built-in machine file.
+pub static BUILT_IN: &[(&str, &str)] = files!("machines":
+    "haswell-server" "skylake-laptop" "milan" "snapdragon-888" "kunpeng-920" "xeon-6430-cxl");
+
+/// The name and text of every built-in kernel file.
+pub static KERNELS: &[(&str, &str)] = files!("kernels":
+    "quell-vm" "linux-4.13" "linux-5.1" "linux-6.5" "linux-6.9" "linux-6.18");
+
+/// The name and text of every built-in policy file.
+pub static POLICIES: &[(&str, &str)] = files!("policies":
+    "quell" "linux" "linux-4.10" "linux-invlpgb" "linux-tlbi" "linux-local-tlbi" "latr" "rar" "abis");

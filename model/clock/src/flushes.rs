@@ -20,10 +20,11 @@
 //! * Addresses may be mapped again before a lazy flush. LATR keeps them back; here the oracle reports such accesses.
 //! * With *rar*, interrupts of the engine arrive masked or not, so programs must not end processes.
 
-use crate::cell::ModelWord;
 use crate::context;
-use crate::file::{MachineFile, Parameter as P, Time};
+use crate::costs::Costs;
+use crate::file::{MachineFile, Parameter as P};
 use crate::machine::Model;
+use crate::word::{Line, ModelWord};
 use quell::{
     Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidation, PageRange, PageSize, Scope, Word,
 };
@@ -43,59 +44,16 @@ pub enum Protocol {
     Abis,
 }
 
-/// A policy file's figures.
-#[derive(Clone, Copy, Debug)]
-pub struct FlushCosts {
-    pub protocol: Protocol,
-    /// The initiator flushes its own entries while it waits.
-    concurrent: bool,
-    /// The most pages to drop one by one.
-    ceiling: u64,
-    /// Spaces that run on more CPUs are flushed by broadcasts.
-    broadcast_above: usize,
-    pub tick: Time,
-    /// The number of ticks for which freed frames wait.
-    wait: u64,
-    /// The number of lazy requests of each CPU.
-    states: usize,
-    pub microcode: Time,
-}
-
-impl FlushCosts {
+impl Protocol {
     pub fn new(file: &MachineFile) -> Self {
-        FlushCosts {
-            protocol: match file.choice(P::FlushProtocol) {
-                "engine" => Protocol::Engine,
-                "calls" => Protocol::Calls,
-                "latr" => Protocol::Latr,
-                "rar" => Protocol::Rar,
-                "abis" => Protocol::Abis,
-                other => unreachable!("the protocol `{other}` needs a line here"),
-            },
-            concurrent: file.choice(P::FlushConcurrent) == "yes",
-            ceiling: file.count(P::FlushCeiling) as u64,
-            broadcast_above: file.count(P::BroadcastAbove),
-            tick: file.time(P::Tick),
-            wait: file.count(P::WaitTicks) as u64,
-            states: file.count(P::LazyStates),
-            microcode: file.time(P::Microcode),
+        match file.choice(P::FlushProtocol) {
+            "engine" => Protocol::Engine,
+            "calls" => Protocol::Calls,
+            "latr" => Protocol::Latr,
+            "rar" => Protocol::Rar,
+            "abis" => Protocol::Abis,
+            other => unreachable!("the protocol `{other}` needs a line here"),
         }
-    }
-}
-
-/// Words that share a cache line with no others.
-#[repr(align(64))]
-struct Line<const N: usize>([ModelWord; N]);
-
-impl<const N: usize> Line<N> {
-    fn new() -> Self {
-        Line(std::array::from_fn(|_| ModelWord::new(0)))
-    }
-}
-
-impl Line<1> {
-    fn word(&self) -> &ModelWord {
-        &self.0[0]
     }
 }
 
@@ -205,7 +163,7 @@ impl FlushSpace {
 
 /// The state of a protocol.
 pub(crate) struct Flushes {
-    costs: FlushCosts,
+    costs: Costs,
     cpus: Box<[FlushCpu]>,
     /// For each target, and in it for each initiator: whether the initiator's request waits, and the initiator queued
     /// before it.
@@ -225,9 +183,9 @@ fn tag_of(root: Frame) -> Option<quell::Tag> {
 }
 
 impl Flushes {
-    pub fn new(costs: FlushCosts, cpus: usize) -> Self {
+    pub fn new(costs: Costs, cpus: usize) -> Self {
         let lazy = match costs.protocol {
-            Protocol::Latr => costs.states,
+            Protocol::Latr => costs.count(P::LazyStates),
             _ => 0,
         };
         let calls = match costs.protocol {
@@ -306,8 +264,9 @@ impl Flushes {
                 }),
             }
         }
+        let ceiling = self.costs.count(P::FlushCeiling) as u64;
         let flushed = requests.into_iter().map(|mut request| {
-            let few = |range: &PageRange| range.strides() <= self.costs.ceiling;
+            let few = |range: &PageRange| range.strides() <= ceiling;
             request.range = request.range.filter(few);
             self.flush_space(hw, request, free)
         });
@@ -326,7 +285,7 @@ impl Flushes {
                 bits &= bits - 1;
             }
         }
-        if targets.len() > self.costs.broadcast_above {
+        if targets.len() > self.costs.count(P::BroadcastAbove) {
             self.broadcast(hw, &request);
             return 0;
         }
@@ -376,7 +335,7 @@ impl Flushes {
     /// (`smp_call_function_many_cond`), interrupts stay on, so that this CPU answers others meanwhile.
     fn call(&self, hw: &Model, request: Request, targets: &CpuSet) {
         let me = hw.this_cpu().index();
-        if !self.costs.concurrent {
+        if !self.costs.concurrent_flush {
             self.make_masked(hw, &request);
         }
         self.cpus[me].outbox.publish(request);
@@ -402,7 +361,7 @@ impl Flushes {
         if !asleep.is_empty() {
             hw.interrupt(&asleep);
         }
-        if self.costs.concurrent {
+        if self.costs.concurrent_flush {
             self.make_masked(hw, &request);
         }
         for target in targets.iter() {
@@ -456,7 +415,8 @@ impl Flushes {
             word.store(bits, Relaxed);
         }
         cpu.tail.word().store(number + 1, Release);
-        Some(hw.now() + self.costs.wait * self.costs.tick / 1000)
+        let wait = self.costs.count(P::WaitTicks) as u64 * self.costs.time(P::Tick);
+        Some(hw.now() + wait / 1000)
     }
 
     /// Makes this CPU's outstanding lazy requests, at a tick or before it loads a root.

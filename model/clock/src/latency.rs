@@ -4,6 +4,7 @@
 //! high. The number of calls and the maximum are exact. Counting takes no virtual time.
 
 use crate::file::Time;
+use std::collections::BTreeMap;
 
 /// Classes of each power of two, as a power of two.
 const FINE: u32 = 6;
@@ -20,7 +21,6 @@ pub struct Latency {
     classes: Vec<u64>,
 }
 
-/// Returns the class of a duration.
 fn class(duration: Time) -> usize {
     match duration.checked_ilog2() {
         Some(power) if power >= FINE => {
@@ -71,26 +71,18 @@ impl Latency {
     }
 }
 
-/// The calls of the measured window.
+/// The calls of the measured window, by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Latencies {
-    kinds: Vec<Latency>,
-}
+pub(crate) struct Latencies(BTreeMap<&'static str, Latency>);
 
 impl Latencies {
     pub fn add(&mut self, call: &'static str, duration: Time) {
-        let place = self.kinds.iter().position(|kind| kind.call == call);
-        let place = place.unwrap_or_else(|| {
-            self.kinds.push(Latency::new(call));
-            self.kinds.len() - 1
-        });
-        self.kinds[place].add(duration);
+        self.0.entry(call).or_insert_with(|| Latency::new(call)).add(duration);
     }
 
     /// Returns the latencies, sorted by the names of calls.
-    pub fn sorted(mut self) -> Vec<Latency> {
-        self.kinds.sort_by_key(|kind| kind.call);
-        self.kinds
+    pub fn sorted(self) -> Vec<Latency> {
+        self.0.into_values().collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! a coroutine with its own clock in virtual time. The machine has TLBs and walker caches that may hold whatever the
 //! architecture allows. Walkers read page tables in memory and set bits there. Interrupts take time, and cache lines
 //! move between cores. A [machine file](mod@file) contains the cost of each operation and the cost's source. The
-//! [oracle] checks every access of every run against the contract, at no virtual cost.
+//! oracle checks every access of every run against the contract, at no virtual cost.
 //!
 //! ```text
 //! program ── User ──▶ mmu ──▶ tlb, walker ──▶ tables, memory ◀── oracle
@@ -31,7 +31,6 @@
 //! * Weak memory ordering: operations are sequentially consistent under the clock.
 
 mod architecture;
-mod cell;
 mod clock;
 mod context;
 mod core;
@@ -47,12 +46,11 @@ mod machine;
 mod memory;
 mod mmu;
 mod moves;
-pub mod oracle;
+mod oracle;
 mod poll;
 mod program;
-mod progress;
 mod run;
-pub mod tlb;
+mod tlb;
 pub mod trace;
 mod vm;
 mod word;
@@ -62,7 +60,6 @@ mod word;
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
 pub use architecture::Architecture;
-pub use cell::ModelWord;
 pub use costs::KernelLock;
 pub use counts::Counts;
 pub use file::{KernelFile, MachineFile, Parameter, PolicyFile, built_in};
@@ -70,8 +67,8 @@ pub use kernel::Kernel;
 pub use latency::Latency;
 pub use machine::Model;
 pub use moves::{LineMove, MovedLine, Role};
-pub use program::ModelUser;
-pub use progress::Progress;
+pub use program::{ModelUser, Progress};
 pub use run::{BuiltMachine, RunError, RunResult, Setup};
 pub use trace::Trace;
 pub use vm::{Outcome, Run};
+pub use word::ModelWord;

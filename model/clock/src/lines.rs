@@ -21,7 +21,7 @@
 //! line for a moment: if an exchange fails, cores that asked for the line meanwhile come before the next try.
 
 use crate::costs::{Costs, Topology};
-use crate::file::Time;
+use crate::file::{Parameter as P, Time};
 use rustc_hash::FxHashMap;
 
 /// A kind of access to a line.
@@ -312,7 +312,7 @@ impl Lines {
             if kind != LineUse::Load {
                 line.writer = cpu as u16;
             }
-            let cost = if sibling { costs.transfer_core } else { held };
+            let cost = if sibling { costs.time(P::TransferCore) } else { held };
             return LineAccess { ready: now + cost, transferred: false, held: true };
         }
         self.take(costs, cpu, core, number, kind, now, held)
@@ -322,15 +322,15 @@ impl Lines {
     #[inline(always)]
     fn fetch(&mut self, costs: &Costs, cpu: usize, core: usize, number: u32) -> Time {
         if self.first[core].take(number) {
-            return costs.l1_line;
+            return costs.time(P::L1Hit);
         }
         if self.second[core].take(number) {
-            return costs.l2_line;
+            return costs.time(P::CacheL2Hit);
         }
         if self.last[self.places[cpu].1 as usize].take(number) {
-            costs.llc_line
+            costs.time(P::LlcHit)
         } else {
-            costs.memory_line
+            costs.time(P::MemoryLatency)
         }
     }
 
@@ -351,9 +351,9 @@ impl Lines {
         let cores_per_socket = self.topology.per_socket / self.topology.per_core;
         let distance = |other: usize| {
             if other / cores_per_socket == here {
-                costs.transfer_socket
+                costs.time(P::TransferSocket)
             } else {
-                costs.transfer_remote
+                costs.time(P::TransferRemote)
             }
         };
         // These must respond: the owner, or on a write every reader except this core.
@@ -396,7 +396,7 @@ impl Lines {
             LineAccess { ready, transferred, held: false }
         } else {
             // The line is clean and elsewhere, or nowhere: the shared cache or memory responds, to all at once.
-            let cost = held.max(costs.llc_line);
+            let cost = held.max(costs.time(P::LlcHit));
             LineAccess { ready: now.max(line.busy) + cost, transferred, held: false }
         }
     }

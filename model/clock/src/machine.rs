@@ -4,18 +4,17 @@
 //! other state through the machine that runs on the thread. So it is `Send` and `Sync` without `unsafe`. Its operations
 //! panic on another thread or outside a run.
 
-use crate::architecture::Architecture;
-use crate::cell::ModelWord;
 use crate::clock::Step;
 use crate::context;
 use crate::core::Core;
 use crate::costs::Costs;
 use crate::cpu::Activity;
-use crate::file::Time;
+use crate::file::{Parameter as P, Time};
 use crate::flushes::{Flushes, Protocol};
 use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
+use crate::word::ModelWord;
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag, TlbRules,
 };
@@ -35,11 +34,7 @@ const INTERRUPTIBLE: Time = 100_000;
 /// manager.
 #[derive(Clone)]
 pub struct Model {
-    features: Features,
-    architecture: Architecture,
-    hardware_dirty: bool,
-    ranges: usize,
-    masked_locks: bool,
+    costs: Arc<Costs>,
     map: MemoryMap,
     cpus: usize,
     tables: Arc<Tables>,
@@ -49,18 +44,9 @@ pub struct Model {
 
 impl Model {
     pub(crate) fn new(costs: &Costs, cpus: usize, map: MemoryMap, tables: Arc<Tables>) -> Self {
-        Model {
-            features: costs.features(),
-            architecture: costs.architecture,
-            hardware_dirty: costs.hardware_dirty,
-            ranges: costs.ranges,
-            masked_locks: costs.masked_locks,
-            map,
-            cpus,
-            tables,
-            flushes: (costs.flushes.protocol != Protocol::Engine)
-                .then(|| Arc::new(Flushes::new(costs.flushes, cpus))),
-        }
+        let other = costs.protocol != Protocol::Engine;
+        let flushes = other.then(|| Arc::new(Flushes::new(costs.clone(), cpus)));
+        Model { costs: Arc::new(costs.clone()), map, cpus, tables, flushes }
     }
 
     /// Returns the protocol that flushes instead of the engine, if any.
@@ -131,29 +117,30 @@ impl Core {
         let bytes = extent.bytes();
         let (rate, drain) = match strategy {
             Strategy::RepStos | Strategy::RepStosq | Strategy::DcZva => {
-                let elided = costs.elide_from > 0 && bytes >= costs.elide_from;
-                let gain = if elided { costs.elide_gain } else { 1.0 };
-                (costs.string / gain, 0)
+                let elided = costs.count(P::ElideFrom) as u64 > 0
+                    && bytes >= costs.count(P::ElideFrom) as u64;
+                let gain = if elided { costs.amount(P::ElideGain) } else { 1.0 };
+                (costs.rate(P::StringRate) / gain, 0)
             }
-            Strategy::Clzero => (costs.clzero, costs.bypass_drain),
+            Strategy::Clzero => (costs.rate(P::ClzeroRate), costs.time(P::BypassDrain)),
             Strategy::NonTemporal64
             | Strategy::NonTemporal128
             | Strategy::NonTemporal256
-            | Strategy::NonTemporal512 => (costs.bypass, costs.bypass_drain),
-            _ => (costs.stores, 0),
+            | Strategy::NonTemporal512 => (costs.rate(P::BypassRate), costs.time(P::BypassDrain)),
+            _ => (costs.rate(P::StoreRate), 0),
         };
         let cpu = &self.cpus[self.current];
-        let jump = if cpu.cleared_to == extent.first { 0 } else { costs.zero_jump };
-        let fixed = costs.zero_start + jump + drain;
+        let jump = if cpu.cleared_to == extent.first { 0 } else { costs.time(P::ZeroJump) };
+        let fixed = costs.time(P::ZeroStart) + jump + drain;
         let now = cpu.now + fixed;
         let node = self.map.node_of(extent.first).unwrap_or(0);
         let slow = self.map.nodes()[node].slow;
-        let shared = if slow { costs.slow_node_stream } else { costs.node_stream };
+        let shared = if slow { costs.rate(P::SlowNodeRate) } else { costs.rate(P::NodeRate) };
         let far = !slow && self.home_node(self.current) != node;
         let factor = if far {
-            costs.remote_latency as f64 / costs.memory_line as f64
+            costs.time(P::RemoteLatency) as f64 / costs.time(P::MemoryLatency) as f64
         } else if slow {
-            costs.slow_stream / costs.stream
+            costs.rate(P::SlowRate) / costs.rate(P::StreamRate)
         } else {
             1.0
         };
@@ -188,12 +175,12 @@ unsafe impl Hardware for Model {
     }
 
     fn features(&self) -> Features {
-        self.features
+        self.costs.features()
     }
 
     #[inline]
     fn ranges(&self) -> usize {
-        self.ranges
+        self.costs.count(P::Ranges)
     }
 
     /// Returns the number of targets from which CPUs share lines. With fewer targets, simultaneous flushes of one space
@@ -287,25 +274,25 @@ unsafe impl Machine for Model {
     }
 
     fn encode(&self, entry: Entry, level: Level) -> u64 {
-        self.architecture.encode(entry, level)
+        self.costs.architecture.encode(entry, level)
     }
 
     #[inline]
     fn decode(&self, word: u64, level: Level) -> Entry {
-        self.architecture.decode(word, level)
+        self.costs.architecture.decode(word, level)
     }
 
     fn hardware_dirty(&self) -> bool {
-        self.hardware_dirty
+        self.costs.hardware_dirty
     }
 
     #[inline]
     fn masks_locks(&self) -> bool {
-        self.masked_locks
+        self.costs.masked_locks
     }
 
     fn tlb_rules(&self) -> TlbRules {
-        self.architecture.tlb_rules()
+        self.costs.architecture.tlb_rules()
     }
 
     #[inline]
@@ -324,7 +311,7 @@ unsafe impl Machine for Model {
         }
         context::shared(|core| {
             core.memory.read(frame, offset, into);
-            let time = core.costs.llc_line + mmu::stream(core, frame, into.len() as u64);
+            let time = core.costs.time(P::LlcHit) + mmu::stream(core, frame, into.len() as u64);
             core.spend(time);
         });
     }
@@ -332,7 +319,7 @@ unsafe impl Machine for Model {
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
         context::shared(|core| {
             core.memory.write(frame, offset, from);
-            let time = core.costs.llc_line + mmu::stream(core, frame, from.len() as u64);
+            let time = core.costs.time(P::LlcHit) + mmu::stream(core, frame, from.len() as u64);
             core.spend(time);
         });
     }
@@ -344,7 +331,7 @@ unsafe impl Machine for Model {
             core.cpu().counts.copied += bytes;
             core.cpu().filled_page = true;
             let start = core.cpu().now;
-            let alone = (bytes as f64 * core.costs.copy) as Time;
+            let alone = (bytes as f64 * core.costs.rate(P::CopyRate)) as Time;
             let duration = [from, to]
                 .map(|frame| mmu::stream(core, frame, bytes))
                 .into_iter()
@@ -371,9 +358,9 @@ unsafe impl Machine for Model {
         let length = until.saturating_mul(1000).saturating_sub(start);
         pass(length, Activity::Halted);
         context::with(|core| {
-            let now = core.cpu().now;
-            core.cpu().counts.halted += now - start;
-            core.trace.span(core.current, start, now, Mark::Halted);
+            let cpu = core.cpu();
+            cpu.counts.halted += cpu.now - start;
+            core.trace_since(start, Mark::Halted);
         });
     }
 

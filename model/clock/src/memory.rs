@@ -6,8 +6,8 @@
 
 mod content;
 
-use crate::cell::ModelWord;
 use crate::file::Time;
+use crate::word::ModelWord;
 use content::{Bytes, Content};
 use quell::{Extent, Frame};
 use quell_vm::machine::TABLE_WORDS;
@@ -26,7 +26,6 @@ type Part = Box<[Content; PART]>;
 /// A page of words.
 #[repr(align(4096))]
 pub struct TablePage {
-    /// The words.
     pub words: [ModelWord; TABLE_WORDS],
     /// The number of its first line plus one; 0 without one. Words keep their place for a whole run, so the numbers do
     /// too.
@@ -169,7 +168,6 @@ impl Memory {
         self.place(frame).0 < self.chunks.len()
     }
 
-    /// Returns the history of a frame.
     pub fn history(&self, frame: Frame) -> &History {
         let (chunk, at) = self.place(frame);
         let chunk = &self.chunks[chunk];
@@ -303,7 +301,6 @@ impl Memory {
         });
     }
 
-    /// Copies frames.
     pub fn copy(&mut self, from: Frame, to: Frame, frames: u64) {
         for offset in 0..frames {
             let content = self.content(from.plus(offset)).cloned();

@@ -10,9 +10,8 @@
 use crate::clock::Point;
 use crate::context;
 use crate::core::Core;
-use crate::file::Time;
+use crate::file::{Parameter as P, Time};
 use crate::lines::LineUse;
-use crate::oracle::{Kind, Verdict};
 use crate::tlb::{Place, Rights, Translation};
 use quell::{Frame, Page, PageSize};
 use quell_vm::contract::Violation;
@@ -45,7 +44,7 @@ impl Core {
             None => match cpu.tlb.lookup_second(page, tag) {
                 Some(place) => {
                     cpu.counts.tlb_first_misses += 1;
-                    cpu.now += self.costs.l2_hit;
+                    cpu.now += self.costs.time(P::L2Hit);
                     place
                 }
                 None => {
@@ -83,13 +82,9 @@ impl Core {
         let frame = entry.frame.plus(page.0 & (entry.size.pages() - 1));
         if !self.unquestionable(entry, frame) {
             let mut entry = *entry;
-            let kind = match store {
-                None => Kind::Load,
-                Some(_) => Kind::Store,
-            };
-            let verdict = self.judge(&mut entry, frame, address, kind);
+            let doubt = self.judge(&mut entry, frame, address, store.is_some());
             *self.cpu().tlb.at_mut(place) = entry;
-            if let Verdict::Compare(violation) = verdict {
+            if let Some(violation) = doubt {
                 return AccessResult::Compare(self.touch(frame, address, store), violation);
             }
         }
@@ -99,7 +94,7 @@ impl Core {
     /// Loads or stores. Returns the loaded value.
     #[inline]
     fn touch(&mut self, frame: Frame, address: u64, store: Option<u64>) -> u64 {
-        let access = self.costs.user_access;
+        let access = self.costs.time(P::UserAccess);
         let cpu = &mut self.cpus[self.current];
         cpu.counts.accesses += 1;
         cpu.now += access;
@@ -210,11 +205,7 @@ impl Core {
                 table,
                 index: index as u16,
                 size,
-                rights: Rights {
-                    write: entry.writable,
-                    user: entry.user,
-                    execute: entry.executable,
-                },
+                rights: Rights { write: entry.writable, user: entry.user },
                 dirty: entry.dirty || write,
                 space: cpu.space,
                 filled,
@@ -274,7 +265,7 @@ fn compare(address: u64, value: u64, mut violation: Violation) {
     {
         let account = &mut violation.account;
         *account = format!("{account}: {value:#x} instead of {truth:#x}");
-        context::with(|core| core.report_access(violation));
+        context::with(|core| core.report(violation));
     }
 }
 
@@ -289,11 +280,15 @@ pub(crate) fn stream(core: &mut Core, frame: Frame, bytes: u64) -> Time {
     let slow = core.map.nodes()[node].slow;
     let costs = &core.costs;
     let (mine, shared) = if slow {
-        (costs.slow_stream, costs.slow_node_stream)
+        (costs.rate(P::SlowRate), costs.rate(P::SlowNodeRate))
     } else {
         let far = core.home_node(cpu) != node;
-        let factor = if far { costs.remote_latency as f64 / costs.memory_line as f64 } else { 1.0 };
-        (costs.stream * factor, costs.node_stream)
+        let factor = if far {
+            costs.time(P::RemoteLatency) as f64 / costs.time(P::MemoryLatency) as f64
+        } else {
+            1.0
+        };
+        (costs.rate(P::StreamRate) * factor, costs.rate(P::NodeRate))
     };
     book(core, node, now, bytes, mine, shared)
 }

@@ -22,7 +22,6 @@ struct Revocations {
     all: u32,
     read: u32,
     write: u32,
-    execute: u32,
     by: u16,
     at: Time,
 }
@@ -32,7 +31,6 @@ impl Revocations {
         self.all = self.all.max(other.all);
         self.read = self.read.max(other.read);
         self.write = self.write.max(other.write);
-        self.execute = self.execute.max(other.execute);
         (self.by, self.at) = (other.by, other.at);
     }
 }
@@ -76,14 +74,6 @@ pub struct Oracle {
     /// The clauses that the policy gives up.
     lost: Vec<Clause>,
     expected: u64,
-}
-
-/// The judgement of an access, after a check of its translation.
-pub(crate) enum Verdict {
-    /// Nothing is wrong.
-    Fine,
-    /// The access is wrong if the program should have read something else.
-    Compare(Box<Violation>),
 }
 
 impl Oracle {
@@ -154,11 +144,4 @@ impl Oracle {
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
-}
-
-/// A kind of access, for the oracle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Load,
-    Store,
 }

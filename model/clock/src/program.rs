@@ -1,36 +1,20 @@
 //! Runs programs on the machine: loads and stores through the MMU, and calls into the kernel.
 
-use crate::cell::ModelWord;
 use crate::context;
 use crate::cpu::Activity;
 use crate::kernel::Kernel;
 use crate::machine;
 use crate::mmu;
-use crate::progress::Progress;
 use crate::trace::Mark;
+use crate::word::Line;
 use quell::Word;
 use quell_vm::{Access, Call, Error, Fault, User};
 use std::cell::Cell;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The number of control words that the CPUs of a workload share.
 pub const SHARED_WORDS: usize = 64;
-
-/// A control word on a cache line of its own.
-#[repr(align(64))]
-pub(crate) struct Control(ModelWord);
-
-impl Control {
-    /// Returns the words of a run, all zero.
-    pub(crate) fn all() -> Vec<Control> {
-        (0..SHARED_WORDS).map(|_| Control(ModelWord::new(0))).collect()
-    }
-
-    /// Returns the word's value.
-    pub(crate) fn value(&self) -> u64 {
-        self.0.peek()
-    }
-}
 
 /// A program's interface to one CPU of the machine.
 ///
@@ -39,7 +23,7 @@ pub struct ModelUser<'k> {
     pub(crate) cpu: usize,
     pub(crate) cpus: usize,
     pub(crate) kernel: &'k dyn Kernel,
-    pub(crate) control: &'k [Control],
+    pub(crate) control: &'k [Line<1>],
     pub(crate) tally: &'k Cell<u64>,
     pub(crate) progress: &'k Progress,
 }
@@ -65,10 +49,8 @@ impl ModelUser<'_> {
         });
         let served = self.kernel.fault(address, access);
         context::with(|core| {
-            let cpu = core.cpu();
-            cpu.in_fault = false;
-            let now = cpu.now;
-            core.trace.span(core.current, start, now, Mark::Fault(address));
+            core.cpu().in_fault = false;
+            core.trace_since(start, Mark::Fault(address));
         });
         served
     }
@@ -130,9 +112,8 @@ impl User for ModelUser<'_> {
         let result = self.kernel.call(call);
         context::shared(|core| {
             core.cpu().call = None;
-            let now = core.cpu().now;
             core.call_ended(call.name(), start);
-            core.trace.span(core.current, start, now, Mark::Call(call.name()));
+            core.trace_since(start, Mark::Call(call.name()));
         });
         result
     }
@@ -167,14 +148,48 @@ impl User for ModelUser<'_> {
     }
 
     fn shared(&self, index: usize) -> u64 {
-        self.control[index].0.load(SeqCst)
+        self.control[index].word().load(SeqCst)
     }
 
     fn set_shared(&self, index: usize, value: u64) {
-        self.control[index].0.store(value, SeqCst);
+        self.control[index].word().store(value, SeqCst);
     }
 
     fn add_shared(&self, index: usize, value: u64) -> u64 {
-        self.control[index].0.fetch_add(value, SeqCst)
+        self.control[index].word().fetch_add(value, SeqCst)
+    }
+}
+
+/// The progress of a run: the number of steps that its program has completed.
+///
+/// The run writes it and other threads of the host read it. It has no effect on the run and orders nothing.
+#[derive(Debug, Default)]
+pub struct Progress {
+    done: AtomicU64,
+    all: AtomicU64,
+}
+
+impl Progress {
+    /// Creates a progress without completed steps.
+    pub const fn new() -> Self {
+        Progress { done: AtomicU64::new(0), all: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn tell(&self, done: u64, all: u64) {
+        self.done.store(done, Relaxed);
+        self.all.store(all, Relaxed);
+    }
+
+    /// Records that the run has ended, for whatever reason.
+    pub fn end(&self) {
+        self.tell(1, 1);
+    }
+
+    /// Returns the completed part, from 0 to 1. It's 0 while the number of steps is unknown.
+    pub fn share(&self) -> f64 {
+        match self.all.load(Relaxed) {
+            0 => 0.0,
+            all => (self.done.load(Relaxed) as f64 / all as f64).min(1.0),
+        }
     }
 }

@@ -15,9 +15,9 @@ use crate::latency::Latency;
 use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
 use crate::moves::LineMove;
-use crate::program::{Control, ModelUser, SHARED_WORDS};
-use crate::progress::Progress;
+use crate::program::{ModelUser, Progress, SHARED_WORDS};
 use crate::trace::Trace;
+use crate::word::Line;
 use quell::{Extent, Frame};
 use quell_vm::contract::Violation;
 use quell_vm::sim::fiber::{Fiber, State};
@@ -177,11 +177,7 @@ pub struct RunResult {
 impl RunResult {
     /// Returns the sum of all CPUs' counts.
     pub fn counts(&self) -> Counts {
-        let mut all = Counts::default();
-        for &counts in &self.cpus {
-            all += counts;
-        }
-        all
+        self.cpus.iter().copied().sum()
     }
 
     /// Returns the number of program accesses that the host simulated per second.
@@ -195,7 +191,6 @@ pub struct BuiltMachine<'c> {
     context: &'c Context,
     model: &'c Model,
     setup: &'c Setup<'c>,
-    result: &'c RefCell<Option<Result<RunResult, RunError>>>,
 }
 
 impl<'c> BuiltMachine<'c> {
@@ -207,10 +202,16 @@ impl<'c> BuiltMachine<'c> {
     /// Runs `program` on every CPU under this kernel.
     ///
     /// Each CPU gets its own [`ModelUser`]. The kernel's words are built and dropped outside of this call, at no
-    /// virtual cost. [`Setup::run`] returns the result.
-    pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&ModelUser<'_>)) {
-        let result = self.context.serve(kernel, || drive(self, kernel, program));
-        self.result.replace(Some(result));
+    /// virtual cost.
+    ///
+    /// # Errors
+    /// See [`RunError`]. Violations of the contract aren't errors: the result contains them.
+    pub fn go(
+        &self,
+        kernel: &dyn Kernel,
+        program: &dyn Fn(&ModelUser<'_>),
+    ) -> Result<RunResult, RunError> {
+        self.context.serve(kernel, || drive(self, kernel, program))
     }
 }
 
@@ -240,14 +241,15 @@ impl Setup<'_> {
 
     /// Builds the machine, and lets `boot` build a kernel and run programs on it.
     ///
-    /// Returns the result of the last [`BuiltMachine::go`].
-    ///
     /// # Errors
-    /// See [`RunError`]. Violations of the contract aren't errors: the result contains them.
+    /// Those of `boot`, or if the engine doesn't support the machine.
     ///
     /// # Panics
-    /// If `boot` runs no program, or if a machine is running on this thread already.
-    pub fn run(&self, boot: impl FnOnce(&BuiltMachine<'_>)) -> Result<RunResult, RunError> {
+    /// If a machine is running on this thread already.
+    pub fn run(
+        &self,
+        boot: impl FnOnce(&BuiltMachine<'_>) -> Result<RunResult, RunError>,
+    ) -> Result<RunResult, RunError> {
         let cpus = self.cpus.unwrap_or_else(|| self.machine.count(Parameter::Cpus));
         let costs = Costs::new(self.machine);
         costs.features().check(cpus).map_err(RunError::Unsupported)?;
@@ -265,27 +267,11 @@ impl Setup<'_> {
         let lookahead = self.lookahead.unwrap_or(exact).min(exact);
         let clock = Clock::new(&states, lookahead, costs.idle_wake);
         let model = Model::new(&costs, cpus, map, tables.clone());
-        let mut core = Core::new(
-            costs,
-            states,
-            map,
-            tables,
-            Memory::new(all),
-            Box::new(clock),
-            Trace::new(self.trace),
-        );
+        let mut core =
+            Core::new(costs, states, map, tables, Memory::new(all), clock, Trace::new(self.trace));
         core.moves = self.lines.then(Box::default);
-        let result = RefCell::new(None);
         let context = Context::new(core, self.without);
-        context.enter(|| {
-            let bench =
-                BuiltMachine { context: &context, model: &model, setup: self, result: &result };
-            boot(&bench);
-        });
-        match result.into_inner() {
-            Some(result) => result,
-            None => panic!("the kernel that was built ran nothing"),
-        }
+        context.enter(|| boot(&BuiltMachine { context: &context, model: &model, setup: self }))
     }
 }
 
@@ -297,7 +283,7 @@ fn drive(
 ) -> Result<RunResult, RunError> {
     let began = Instant::now();
     let cpus = context::with(|core| core.cpus.len());
-    let control = Control::all();
+    let control: [Line<1>; SHARED_WORDS] = std::array::from_fn(|_| Line::new());
     let tally = Cell::new(0);
     let panicked: RefCell<Option<(usize, Box<dyn Any + Send>)>> = RefCell::new(None);
     let mut fibers = Vec::with_capacity(cpus);
@@ -363,7 +349,7 @@ fn drive(
         window: core.window,
         latencies: std::mem::take(&mut core.latencies).sorted(),
         moves: core.moves.take().map(|moves| moves.sorted()),
-        control: std::array::from_fn(|index| control[index].value()),
+        control: std::array::from_fn(|index| control[index].word().peek()),
         violation_count: core.oracle.found(),
         violations: core.oracle.violations().to_vec(),
         expected_violations: core.oracle.expected(),

@@ -20,31 +20,24 @@ use array::{Array, NUMBER};
 use quell::{Frame, Page, PageRange, PageSize, Scope, Tag};
 use quell_vm::Level;
 
-/// The rights of a translation.
+/// The rights of a translation: to stores, and to user mode at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
-    /// Stores are allowed.
     pub write: bool,
-    /// Accesses in user mode are allowed.
     pub user: bool,
-    /// Instruction fetches are allowed.
-    pub execute: bool,
 }
 
 /// A cached translation with its history.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Translation {
     /// The first frame of the page.
     pub frame: Frame,
     /// The word that the walker read, with accessed and dirty bits as the walker left them.
     pub raw: u64,
-    /// The page-table page that holds the word.
+    /// The page-table page that holds the word, and its index there.
     pub table: Frame,
-    /// The index of the word in that page.
     pub index: u16,
-    /// The size of the page.
     pub size: PageSize,
-    /// The rights.
     pub rights: Rights,
     /// Whether stores may proceed without setting the dirty bit in the table.
     pub dirty: bool,
@@ -54,23 +47,6 @@ pub struct Translation {
     pub filled: u32,
     /// The event up to which the oracle has found the translation lawful.
     pub checked: u32,
-}
-
-impl Default for Translation {
-    fn default() -> Self {
-        Translation {
-            frame: Frame(0),
-            raw: 0,
-            table: Frame(0),
-            index: 0,
-            size: PageSize::Base,
-            rights: Rights::default(),
-            dirty: false,
-            space: 0,
-            filled: 0,
-            checked: 0,
-        }
-    }
 }
 
 /// Returns an entry's key: page number at its size, size and tag, never 0.
@@ -88,7 +64,6 @@ fn tag_of(key: u64) -> Tag {
 /// A table in a walker cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalkEntry {
-    /// The table.
     pub table: Frame,
     /// The oracle's count of events when the walker read it.
     pub filled: u32,
@@ -129,10 +104,6 @@ pub struct Tlb {
     second_huge: Array<Translation>,
     /// Walker caches, by the level of the table that the entries name: leaf, large, huge.
     walker: [Array<WalkEntry>; 3],
-    /// Whether the first-level array for base pages holds every size.
-    shared_first: bool,
-    /// Whether the second level has no entries for 1 GB pages.
-    no_second_huge: bool,
     /// Whether any entry of that size was filled since the last full flush. We don't search for sizes that a program
     /// doesn't use.
     sizes: [bool; 3],
@@ -156,8 +127,6 @@ impl Tlb {
             walker: geometry
                 .walker
                 .map(|entries| Array::new(entries, entries.max(1), geometry.replacement)),
-            shared_first: geometry.first[1].0 == 0 || geometry.first[2].0 == 0,
-            no_second_huge: geometry.second_huge.0 == 0,
             sizes: [false; 3],
             last: PageSize::Base,
             missed: None,
@@ -167,7 +136,15 @@ impl Tlb {
     #[inline]
     fn first_array(&self, size: PageSize) -> usize {
         let own = size as usize;
-        if self.shared_first && !self.first[own].exists() { 0 } else { own }
+        if self.first[own].exists() { own } else { 0 }
+    }
+
+    #[inline]
+    fn second_array(&mut self, size: PageSize) -> &mut Array<Translation> {
+        match size {
+            PageSize::Huge => &mut self.second_huge,
+            PageSize::Base | PageSize::Large => &mut self.second,
+        }
     }
 
     /// Searches the first level.
@@ -202,11 +179,7 @@ impl Tlb {
             if !self.sizes[size as usize] {
                 continue;
             }
-            let second = match size {
-                PageSize::Huge if self.no_second_huge => continue,
-                PageSize::Huge => &mut self.second_huge,
-                _ => &mut self.second,
-            };
+            let second = self.second_array(size);
             if let Some(at) = second.lookup(key(page, size, tag)) {
                 let entry = *second.entry(at);
                 return self.add_first(page, tag, &entry);
@@ -231,16 +204,12 @@ impl Tlb {
         self.sizes[entry.size as usize] = true;
         let key = key(page, entry.size, tag);
         let array = self.first_array(entry.size);
-        let second = match entry.size {
-            PageSize::Huge => &mut self.second_huge,
-            _ => &mut self.second,
-        };
         if !absent {
             // There was one, but it was insufficient, so we replace it. For example, it allowed no stores.
-            second.drop_between(key, key);
             self.first[array].drop_between(key, key);
+            self.second_array(entry.size).drop_between(key, key);
         }
-        second.add(key, entry);
+        self.second_array(entry.size).add(key, entry);
         self.add_first(page, tag, entry).unwrap_or(Place { array: 0, at: 0 })
     }
 
@@ -273,14 +242,10 @@ impl Tlb {
                 continue;
             }
             let array = self.first_array(size);
-            let second = match size {
-                PageSize::Huge => &mut self.second_huge,
-                _ => &mut self.second,
-            };
             for (first, last) in named(range, size.pages()) {
                 let (first, last) = (key(first, size, tag), key(last, size, tag));
                 self.first[array].drop_between(first, last);
-                second.drop_between(first, last);
+                self.second_array(size).drop_between(first, last);
             }
         }
         if scope == Scope::Tables {
@@ -342,7 +307,8 @@ impl Tlb {
     /// Returns every valid entry with its page and tag.
     ///
     /// Entries of the first level are listed again if the second level also has them.
-    pub fn iter(&self) -> impl Iterator<Item = (Page, Tag, &Translation)> + '_ {
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = (Page, Tag, &Translation)> + '_ {
         let second = self.second.iter().chain(self.second_huge.iter());
         let all = second.chain(self.first.iter().flat_map(Array::iter));
         all.map(|(key, entry)| {

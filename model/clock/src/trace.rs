@@ -94,12 +94,6 @@ impl Trace {
         Trace { limit, ..Trace::default() }
     }
 
-    /// Returns whether the trace records events.
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        self.limit > 0
-    }
-
     /// Returns the events.
     pub fn events(&self) -> &[TraceEvent] {
         &self.events

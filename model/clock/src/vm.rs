@@ -92,16 +92,16 @@ impl<'f> Run<'f> {
                 begin: Cell::new(None),
                 window: Cell::new(None),
             };
-            bench.go(&kernel, program);
+            let run = bench.go(&kernel, program);
             let all = kernel.vm.engine().stats();
             stats.set(Some((all, kernel.window.get().unwrap_or(all))));
+            run
         })?;
         let (engine, engine_window) = stats.get().unwrap_or_default();
         Ok(Outcome { run, engine, engine_window })
     }
 }
 
-/// The manager as a kernel.
 struct ManagerKernel<'m> {
     vm: Vm<'m, Model>,
     /// The process that every CPU enters.

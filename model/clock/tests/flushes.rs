@@ -85,8 +85,7 @@ fn reuse(user: &ModelUser<'_>) {
 fn under(machine: &MachineFile, name: &str, cpus: usize, body: &dyn Fn(&ModelUser<'_>)) -> Outcome {
     let policy = built_in_policy(name).expect("is built in");
     let machine = machine.with_policy(&policy);
-    let mut setup = Setup::new(&machine);
-    setup.cpus = Some(cpus);
+    let setup = Setup { cpus: Some(cpus), ..Setup::new(&machine) };
     let mechanisms = Policy::only(quell::Mechanism::Tags);
     Run::new(setup, mechanisms).execute(body).expect("runs")
 }

@@ -17,8 +17,7 @@ const PAGE: Page = Page(ADDRESS / 4096);
 /// Runs two CPUs on a toy kernel that has [`PAGE`] mapped, writable.
 fn two_cpus(hooks: &Hooks<'_>, program: &dyn Fn(&Toy<'_>, &ModelUser<'_>)) -> RunResult {
     let file = haswell();
-    let mut setup = Setup::new(&file);
-    setup.cpus = Some(2);
+    let setup = Setup { cpus: Some(2), ..Setup::new(&file) };
     run(&setup, hooks, &|toy| toy.populate(PAGE, 2), program).expect("runs")
 }
 

@@ -14,33 +14,14 @@ fn pick<'a>(rng: &mut Pcg64, from: &[&'a str]) -> &'a str {
     from[rng.random_range(0..from.len())]
 }
 
+/// The largest number.
+const MOST: &str = "18446744073709551615";
+
 fn expression(rng: &mut Pcg64, deep: u32) -> String {
     if deep > 2 || rng.random_range(0..3) > 0 {
         let leaves = [
-            "0",
-            "1",
-            "2",
-            "3",
-            "4K",
-            "8K",
-            "64K",
-            "2M",
-            "1us",
-            "a",
-            "b",
-            "c",
-            "p",
-            "s",
-            "cpu",
-            "cpus",
-            "area",
-            "t[0]",
-            "t[cpu]",
-            "t[9]",
-            "now",
-            "stopped",
-            "1G",
-            "18446744073709551615",
+            "0", "1", "2", "3", "4K", "8K", "64K", "2M", "1us", "a", "b", "c", "p", "s", "cpu",
+            "cpus", "area", "t[0]", "t[cpu]", "t[9]", "now", "stopped", "1G", MOST,
         ];
         return pick(rng, &leaves).into();
     }
@@ -256,7 +237,7 @@ fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
             let [from, to] = [(); 2].map(|()| rng.random_range(0..pieces.len()));
             pieces[to] = match rng.random_range(0..3) {
                 0 => "0",
-                1 => "18446744073709551615",
+                1 => MOST,
                 _ => pieces[from],
             };
         }

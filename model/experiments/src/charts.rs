@@ -6,22 +6,18 @@ use quell_workloads::pages::{PageStyle, colour};
 use crate::numbers::digits;
 
 /// A bar of a group.
-pub struct Bar {
-    /// The bar's label.
+pub(crate) struct Bar {
     pub label: &'static str,
-    /// The figure that the bar's length shows.
     pub value: f64,
-    /// The bar's colour, one of the style's.
+    /// One of the style's colours.
     pub color: &'static str,
     /// The scale. Bars of one scale are comparable: the longest of them determines the length of all.
     pub scale: f64,
 }
 
 /// A group of bars under a title.
-pub struct Group {
-    /// Its title.
+pub(crate) struct Group {
     pub title: String,
-    /// The bars.
     pub bars: Vec<Bar>,
     /// A note at the right of the group.
     pub note: String,
@@ -30,10 +26,10 @@ pub struct Group {
 const BAR: f64 = 17.0;
 const LABEL: f64 = 250.0;
 /// The width of every drawing, which is scaled to the page.
-pub const WIDTH: f64 = 1040.0;
+pub(crate) const WIDTH: f64 = 1040.0;
 
 /// Builds a page with such charts, without scripts.
-pub fn page(title: &str, content: &Markup) -> Markup {
+pub(crate) fn page(title: &str, content: &Markup) -> Markup {
     quell_workloads::pages::page(title, &LOOK, content, &html! {})
 }
 
@@ -73,14 +69,14 @@ pub fn of_tables(title: &str, chart: &Chart<'_>, tables: &[PageTable]) -> String
 }
 
 /// Builds a drawing of this height.
-pub fn drawing(height: f64, content: &Markup) -> Markup {
+pub(crate) fn drawing(height: f64, content: &Markup) -> Markup {
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" { (content) }
     }
 }
 
 /// Draws horizontal bars in groups.
-pub fn bars(groups: &[Group]) -> Markup {
+pub(crate) fn bars(groups: &[Group]) -> Markup {
     let length = WIDTH - LABEL - 330.0;
     let mut y = 0.0;
     let placed: Vec<(f64, &Group)> = groups
@@ -110,14 +106,14 @@ pub fn bars(groups: &[Group]) -> Markup {
 }
 
 /// Rounds a coordinate to the visible precision.
-pub fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (10.0 * value).round() / 10.0
 }
 
 /// Returns a round distance between the marks of an axis from 0 to `most`.
 ///
 /// The axis has at most `marks` marks.
-pub fn step(most: f64, marks: f64) -> f64 {
+pub(crate) fn step(most: f64, marks: f64) -> f64 {
     let rough = (most / marks).max(f64::MIN_POSITIVE);
     let power = 10f64.powf(rough.log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);
@@ -173,7 +169,7 @@ const LOOK: PageStyle = PageStyle {
 };
 
 /// Builds the key that explains the colours.
-pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
+pub(crate) fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
     html! {
         div .key {
             @for (name, color) in entries {
@@ -334,7 +330,7 @@ fn plain(value: f64) -> String {
 }
 
 /// Draws bars to the left and right of zero, for changes in percentage points.
-pub fn tornado(rows: &[(String, f64, f64)]) -> Markup {
+pub(crate) fn tornado(rows: &[(String, f64, f64)]) -> Markup {
     let (width, label) = (WIDTH, 330.0);
     let height = 20.0 * rows.len() as f64 + 4.0;
     let most = rows.iter().flat_map(|row| [row.1.abs(), row.2.abs()]).fold(1.0, f64::max);

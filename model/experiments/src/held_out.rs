@@ -22,6 +22,7 @@
 mod calibrate;
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,8 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use include_dir::{Dir, include_dir};
-use quell_clock::file::built_in as built_in_machine;
-use quell_clock::{KernelFile, MachineFile, Parameter};
+use quell_clock::file::{built_in as built_in_machine, built_in_kernel};
+use quell_clock::{KernelFile, Parameter};
 use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde::{Deserialize, Serialize};
@@ -50,29 +51,13 @@ pub use self::calibrate::Factor;
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/held-out");
 
 /// The number of seeds with which each side is run.
-pub const SEEDS: u64 = 3;
+pub(crate) const SEEDS: u64 = 3;
 
 /// The tolerance of a prediction: the share by which either value may exceed the other.
-pub const NEAR: f64 = 0.15;
+pub(crate) const NEAR: f64 = 0.15;
 
 /// The file of a table, in its folder.
 const FILE: &str = "published.toml";
-
-/// The reason why a table can't be read.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {what}")]
-pub struct ReadError {
-    /// The path of the file or folder.
-    pub path: String,
-    /// A description of the mistake and of the valid values.
-    pub what: String,
-}
-
-impl ReadError {
-    fn new(path: &Path, what: impl ToString) -> Self {
-        ReadError { path: path.display().to_string(), what: what.to_string() }
-    }
-}
 
 /// The figure to read off a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -222,18 +207,18 @@ struct Figure {
 /// A published table, ready to be run.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The table's name, one word.
-    pub name: String,
+    /// One word.
+    pub(crate) name: String,
     /// A description of the measurement, in a sentence.
-    pub title: String,
+    pub(crate) title: String,
     /// The publication, and the table's place in it.
-    pub source: String,
+    pub(crate) source: String,
     /// The processor time of the runs on the author's host, if the file has it.
-    pub cpu_time: Option<Duration>,
+    cpu_time: Option<Duration>,
     /// The part of the source that was read, and its omissions.
-    pub seen: String,
+    pub(crate) seen: String,
     /// Short names of the kernels before and after the change.
-    pub labels: [String; 2],
+    pub(crate) labels: [String; 2],
     /// The path costs that are fitted to the figures from before.
     fitted: Vec<Parameter>,
     figures: Vec<Figure>,
@@ -242,57 +227,58 @@ pub struct Table {
 /// A published figure beside the predicted one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The table's name.
-    pub table: String,
-    /// The name of this figure in the table.
-    pub case: String,
-    /// The unit of the published values. Absent if only their ratio was published.
-    pub unit: Option<String>,
-    /// The published value before the change. Absent if only the ratio was published.
-    pub published_before: Option<f64>,
-    /// The published value after the change.
-    pub published_after: Option<f64>,
-    /// The model's value before the change, in the model's unit. Absent if a run didn't end.
-    pub model_before: Option<f64>,
-    /// The model's value after the change.
-    pub model_after: Option<f64>,
+    pub(crate) table: String,
+    pub(crate) case: String,
+    /// The unit of the published values. Absent if only their ratio was published, like the values.
+    pub(crate) unit: Option<String>,
+    pub(crate) published_before: Option<f64>,
+    pub(crate) published_after: Option<f64>,
+    model_before: Option<f64>,
+    model_after: Option<f64>,
     /// The published change. For example, -0.357 is 35.7 % less.
-    pub change_published: f64,
-    /// The predicted change. Absent if a run didn't end, or if the value before is 0.
-    pub change_predicted: Option<f64>,
-    /// The predicted ratio divided by the published one, minus 1. For example, 0.1 means that the model's ratio is a
-    /// tenth too large.
-    ///
-    /// Differences are compared in the same way.
-    pub off: Option<f64>,
-    /// Whether the prediction is within the tolerance.
-    pub verdict: Verdict,
+    pub(crate) change_published: f64,
+    change_predicted: Option<f64>,
+    off: Option<f64>,
+    verdict: Verdict,
     /// The prediction with path costs fitted to the figures from before the change. Absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub calibrated: Option<CalibratedPrediction>,
+    pub(crate) calibrated: Option<Prediction>,
     /// The number of violations of the contract in these runs.
-    pub violations: u64,
+    violations: u64,
     /// The error, if a run failed.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
-/// The prediction of a row, with fitted path costs.
-#[derive(Clone, Debug, Serialize)]
-pub struct CalibratedPrediction {
+/// A prediction of a figure. Values are absent if a run didn't end.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Prediction {
     /// The model's value before the change, in the model's unit.
     pub model_before: Option<f64>,
-    /// The model's value after the change.
     pub model_after: Option<f64>,
-    /// The predicted change.
+    /// The predicted change. Absent also if the value before is 0.
     pub change_predicted: Option<f64>,
-    /// The predicted ratio divided by the published one, minus 1.
+    /// The predicted ratio divided by the published one, minus 1. For example, 0.1 means that the model's ratio is a
+    /// tenth too large. Differences are compared in the same way.
     pub off: Option<f64>,
     /// Whether the prediction is within the tolerance.
     pub verdict: Verdict,
+}
+
+impl Row {
+    /// Returns the prediction with the kernel's own path costs.
+    pub(crate) fn plain(&self) -> Prediction {
+        let &Row { model_before, model_after, change_predicted, off, verdict, .. } = self;
+        Prediction { model_before, model_after, change_predicted, off, verdict }
+    }
+
+    /// Returns the prediction with fitted path costs, or the plain one without such a prediction.
+    pub(crate) fn best(&self) -> Prediction {
+        self.calibrated.unwrap_or(self.plain())
+    }
 }
 
 /// Returns the names of the built-in tables.
-pub fn names() -> Vec<&'static str> {
+pub(crate) fn names() -> Vec<&'static str> {
     let folders = BUILT_IN.dirs();
     folders.filter_map(|folder| folder.path().to_str()).collect()
 }
@@ -301,8 +287,8 @@ pub fn names() -> Vec<&'static str> {
 ///
 /// # Errors
 /// If no temporary files can be made.
-pub fn built_in() -> Result<Vec<Table>, ReadError> {
-    let unwritable = |error: io::Error| ReadError::new(&std::env::temp_dir(), error);
+pub(crate) fn built_in() -> Result<Vec<Table>, String> {
+    let unwritable = |error: io::Error| format!("{}: {error}", std::env::temp_dir().display());
     let folder = tempfile::tempdir().map_err(unwritable)?;
     BUILT_IN.extract(folder.path()).map_err(unwritable)?;
     find(folder.path())
@@ -313,7 +299,7 @@ pub fn built_in() -> Result<Vec<Table>, ReadError> {
 /// # Errors
 /// If there is no such table, or its file can't be read or is invalid.
 pub fn named(wanted: &[String]) -> Result<Vec<Table>, String> {
-    let mut built_in = built_in().map_err(|error| error.to_string())?;
+    let mut built_in = built_in()?;
     if wanted.is_empty() {
         return Ok(built_in);
     }
@@ -322,7 +308,7 @@ pub fn named(wanted: &[String]) -> Result<Vec<Table>, String> {
         match built_in.iter().position(|table| table.name == *wanted) {
             Some(index) => tables.push(built_in.remove(index)),
             None if Path::new(wanted).exists() => {
-                tables.extend(find(Path::new(wanted)).map_err(|error| error.to_string())?);
+                tables.extend(find(Path::new(wanted))?);
             }
             None => {
                 let names = || built_in.iter().map(|table| table.name.as_str());
@@ -338,7 +324,7 @@ pub fn named(wanted: &[String]) -> Result<Vec<Table>, String> {
 }
 
 /// Returns the shortest of these tables that should together take less than `limit`.
-pub fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Table> {
+pub(crate) fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Table> {
     tables.retain(|table| table.cpu_time.is_some());
     tables.sort_by_key(|table| table.cpu_time);
     let mut all = Duration::ZERO;
@@ -353,7 +339,7 @@ pub fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Tabl
 }
 
 /// Returns the expected duration of these tables, or `None` if a file lacks it.
-pub fn expected(tables: &[Table], threads: u32) -> Option<Duration> {
+pub(crate) fn expected(tables: &[Table], threads: u32) -> Option<Duration> {
     let all: Option<Duration> = tables.iter().map(|table| table.cpu_time).sum();
     Some(all? / threads.max(1))
 }
@@ -364,7 +350,7 @@ pub fn expected(tables: &[Table], threads: u32) -> Option<Duration> {
 ///
 /// # Errors
 /// If there is no table, or one is invalid.
-pub fn find(path: &Path) -> Result<Vec<Table>, ReadError> {
+pub(crate) fn find(path: &Path) -> Result<Vec<Table>, String> {
     if path.is_file() {
         return Ok(vec![Table::read(path)?]);
     }
@@ -373,11 +359,9 @@ pub fn find(path: &Path) -> Result<Vec<Table>, ReadError> {
         return Ok(vec![Table::read(&own)?]);
     }
     let entries = fs::read_dir(path).map_err(|error| {
-        ReadError::new(
-            path,
-            format_args!(
-                "{error}; name a folder with {FILE} or with folders of that kind, such as held-out in a checkout"
-            ),
+        format!(
+            "{}: {error}; name a folder with {FILE} or with folders of that kind, such as held-out in a checkout",
+            path.display()
         )
     })?;
     let mut files: Vec<PathBuf> = entries
@@ -386,7 +370,7 @@ pub fn find(path: &Path) -> Result<Vec<Table>, ReadError> {
         .collect();
     files.sort();
     if files.is_empty() {
-        return Err(ReadError::new(path, format_args!("no folder in it has a {FILE}")));
+        return Err(format!("{}: no folder in it has a {FILE}", path.display()));
     }
     files.iter().map(|file| Table::read(file)).collect()
 }
@@ -402,8 +386,8 @@ impl Table {
     ///
     /// # Errors
     /// If a file can't be read or is invalid, a policy or parameter doesn't exist, or a figure has no published value.
-    pub fn read(file: &Path) -> Result<Table, ReadError> {
-        let wrong = |what: &dyn ToString| ReadError::new(file, what.to_string());
+    pub(crate) fn read(file: &Path) -> Result<Table, String> {
+        let wrong = |what: &dyn Display| format!("{}: {what}", file.display());
         let text = machines::read(file).map_err(|error| wrong(&error))?;
         let written: TableFile = toml::from_str(&text).map_err(|error| {
             let before = &text[..error.span().map_or(0, |span| span.start)];
@@ -419,34 +403,16 @@ impl Table {
         let figures = written.figure.iter().map(|figure| {
             let of = |what: String| wrong(&format!("{}: {what}", figure.case));
             let published = figure.published().map_err(of)?;
-            let side = |side: &FileSide, own: &SideOverride<'_>| {
-                written.side(file, workload, figure, side, own).map_err(of)
-            };
+            let side = |after| written.side(file, workload, figure, after).map_err(of);
             Ok(Figure {
                 case: figure.case.clone(),
                 reads: figure.reads,
                 compare: figure.compare,
                 published,
-                sides: [
-                    side(
-                        &written.before,
-                        &SideOverride {
-                            parameters: &figure.before_parameters,
-                            ..SideOverride::default()
-                        },
-                    )?,
-                    side(
-                        &written.after,
-                        &SideOverride {
-                            machine: figure.after_machine.as_deref(),
-                            cpus: figure.after_cpus,
-                            parameters: &figure.after_parameters,
-                        },
-                    )?,
-                ],
+                sides: [side(false)?, side(true)?],
             })
         });
-        let figures = figures.collect::<Result<Vec<_>, ReadError>>()?;
+        let figures = figures.collect::<Result<Vec<_>, String>>()?;
         let named = written.calibrate.as_deref();
         let mut fitted = Vec::new();
         let default = [Parameter::Scale, Parameter::LockScale].map(Parameter::name);
@@ -481,7 +447,7 @@ impl Table {
 
     /// Returns the same table with another kernel on both sides.
     #[must_use]
-    pub fn with_kernel(self, kernel: &KernelFile) -> Table {
+    pub(crate) fn with_kernel(self, kernel: &KernelFile) -> Table {
         self.with_jobs(|job| Job { machine: job.machine.with_kernel(kernel).into(), ..job.clone() })
     }
 
@@ -530,13 +496,7 @@ impl Table {
     /// Compares the table's figures with the results of its runs and of the calibrated table's.
     pub fn rows_with(&self, calibrated: &Table, results: &Results) -> Vec<Row> {
         let with = |(row, other): (Row, Row)| Row {
-            calibrated: Some(CalibratedPrediction {
-                model_before: other.model_before,
-                model_after: other.model_after,
-                change_predicted: other.change_predicted,
-                off: other.off,
-                verdict: other.verdict,
-            }),
+            calibrated: Some(other.plain()),
             violations: row.violations + other.violations,
             reason: row.reason.or(other.reason),
             ..row
@@ -546,14 +506,6 @@ impl Table {
     }
 }
 
-/// Settings of a figure for one side only.
-#[derive(Default)]
-struct SideOverride<'f> {
-    machine: Option<&'f str>,
-    cpus: Option<u16>,
-    parameters: &'f [String],
-}
-
 impl TableFile {
     /// Returns the runs of one side of a figure.
     fn side(
@@ -561,41 +513,43 @@ impl TableFile {
         file: &Path,
         mut workload: Workload,
         figure: &FileFigure,
-        side: &FileSide,
-        own: &SideOverride<'_>,
+        after: bool,
     ) -> Result<Vec<Job>, String> {
-        let name = [&figure.machine, &side.machine, &self.machine]
+        let (side, own_machine, own_cpus, own_parameters) = match after {
+            false => (&self.before, &None, None, &figure.before_parameters),
+            true => {
+                (&self.after, &figure.after_machine, figure.after_cpus, &figure.after_parameters)
+            }
+        };
+        let name = [own_machine, &figure.machine, &side.machine, &self.machine]
             .into_iter()
-            .map(|machine| machine.as_deref())
-            .fold(own.machine, Option::or)
+            .find_map(|machine| machine.as_deref())
             .ok_or("no machine: write `machine` here, in [before] and [after], or for all")?;
-        let (machine, variant): (MachineFile, String) = match built_in_machine(name) {
+        let (machine, variant) = match built_in_machine(name) {
             Some(machine) => (machine, String::new()),
             None => {
                 let path = beside(file, name);
-                let machine = machines::find(&path).map_err(|error| error.to_string())?;
-                (machine, path)
+                (machines::find(&path)?, path)
             }
         };
         let policy = policies::find(&side.policy)
             .map_err(|wrong| format!("policy {}: {wrong}", side.policy))?;
-        let parameters = [&self.parameters, &figure.parameters, &side.parameters];
-        for pair in parameters.into_iter().flatten().chain(own.parameters) {
+        let parameters = [&self.parameters, &figure.parameters, &side.parameters, own_parameters];
+        for pair in parameters.into_iter().flatten() {
             workload.set(pair).map_err(|wrong| format!("parameter {pair}: {wrong}"))?;
         }
-        let cpus = match (own.cpus.or(figure.cpus), side.cpus) {
+        let cpus = match (own_cpus.or(figure.cpus), side.cpus) {
             (Some(_), Some(_)) => {
                 return Err("cpus is set both here and in [before] or [after]".into());
             }
             (Some(cpus), None) | (None, Some(cpus)) => usize::from(cpus),
             (None, None) => workload.cpus(),
         };
-        let kernel = match &self.kernel {
-            None => kernels::find(kernels::LINUX),
-            Some(name) if quell_clock::file::built_in_kernel(name).is_some() => kernels::find(name),
-            Some(name) => kernels::find(&beside(file, name)),
+        let kernel = self.kernel.as_deref().unwrap_or(kernels::LINUX);
+        let kernel = match built_in_kernel(kernel) {
+            Some(kernel) => kernel,
+            None => kernels::find(&beside(file, kernel))?,
         };
-        let kernel = kernel.map_err(|error| error.to_string())?;
         let machine = Arc::new(machine.with_kernel(&kernel));
         let job = |seed| Job {
             seed,
@@ -651,8 +605,10 @@ impl Figure {
     fn row(&self, table: &str, results: &Results) -> Row {
         let [before, after] = (self.sides.each_ref()).map(|side| self.value(side, results));
         let runs = self.sides.iter().flatten();
-        let violations =
-            runs.filter_map(|job| results.get(job).ok()).map(|outcome| outcome.violations).sum();
+        let violations = runs
+            .filter_map(|job| results.get(job).ok())
+            .map(|outcome| outcome.run.violation_count)
+            .sum();
         let model = match (&before, &after) {
             (Ok(before), Ok(after)) if *before > 0.0 => Some([*before, *after]),
             _ => None,
@@ -689,21 +645,20 @@ impl Figure {
 }
 
 /// Returns how well the predicted ratios of after to before follow the published ratios.
-pub fn skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
-    let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
+pub(crate) fn skill<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    of: fn(&Row) -> Prediction,
+) -> Skill {
+    let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + of(row).change_predicted?));
     Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// Returns the skill of predictions with fitted path costs.
-///
-/// A row without such a prediction counts with its plain one.
-pub fn calibrated_skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
-    let pair = |row: &Row| {
-        let calibrated = row.calibrated.as_ref();
-        let change = calibrated.map_or(row.change_predicted, |one| one.change_predicted)?;
-        Some((1.0 + row.change_published, 1.0 + change))
-    };
-    Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
+/// Counts the predictions within the tolerance.
+pub(crate) fn hits<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+    of: fn(&Row) -> Prediction,
+) -> usize {
+    rows.into_iter().filter(|row| of(row).verdict == Verdict::Hit).count()
 }
 
 /// Returns whether a relative error is small enough. Too small by a factor counts like too large by it.

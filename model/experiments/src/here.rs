@@ -51,21 +51,18 @@ impl Host {
 
     /// Returns the commands that most people want, each with its purpose. `quell` is the command as the user types it.
     pub fn commands(&self, quell: &str) -> [[String; 2]; 3] {
-        let record = match (RECORDS && self.linux.is_some(), self.root) {
-            (true, true) => [
-                format!("{quell} record -- ./server"),
-                "find the calls of your program that cause shootdowns, the threads that pay, the changes that help"
-                    .into(),
-            ],
-            (true, false) => [
-                format!("sudo {quell} record -- ./server"),
-                "find the calls of your program that cause shootdowns, the threads that pay, the changes that help"
-                    .into(),
-            ],
-            (false, _) => [
+        let record = match RECORDS && self.linux.is_some() {
+            true => {
+                let sudo = if self.root { "" } else { "sudo " };
+                [
+                    format!("{sudo}{quell} record -- ./server"),
+                    "find the calls of your program that cause shootdowns, the threads that pay, the changes that help"
+                        .into(),
+                ]
+            }
+            false => [
                 format!("{quell} record --import FILE"),
-                "show a recording from a Linux host; this system cannot record"
-                    .into(),
+                "show a recording from a Linux host; this system cannot record".into(),
             ],
         };
         [

@@ -3,9 +3,8 @@
 //! Equal trials run once, and the progress is shown.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use quell::Policy;
 use quell_clock::{MachineFile, Progress};
@@ -14,9 +13,9 @@ use rayon::prelude::*;
 
 use crate::policies::PolicyChoice;
 use crate::progress::{self, ProgressLine};
-use crate::trial::{Outcome, Trial, TrialError};
+use crate::trial::Outcome;
 
-/// A trial that owns its inputs, so that any thread can run it.
+/// The inputs of one run, which any thread can make.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The machine.
@@ -86,32 +85,41 @@ impl Job {
             self.without
         )
     }
-
-    /// Returns the trial. It doesn't omit the guards that [`Job::without`] names.
-    pub fn trial(&self) -> Trial<'_> {
-        Trial {
-            machine: &self.machine,
-            workload: self.workload,
-            policy: self.policy,
-            cpus: self.cpus,
-            seed: self.seed,
-            trace: self.trace,
-        }
-    }
-
-    /// Runs the trial.
-    pub(crate) fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
-        self.trial().run_watched(self.without, progress, self.lines)
-    }
 }
 
-/// Calls a function when dropped.
-struct DropGuard<F: FnMut()>(F);
-
-impl<F: FnMut()> Drop for DropGuard<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
+/// Does the work of each item on all cores of the host, in this order, and [shows](progress::show) the progress.
+///
+/// `cpus` returns an item's number of CPUs, with which its work grows. After `stop` is set, no further item begins.
+pub(crate) fn in_order<T: Sync>(
+    what: &str,
+    items: &[T],
+    cpus: impl Fn(&T) -> usize + Sync,
+    stop: &AtomicBool,
+    work: impl Fn(usize, &T, &Progress) + Sync,
+) {
+    let runs: Vec<Progress> = items.iter().map(|_| Progress::new()).collect();
+    let ended = AtomicUsize::new(0);
+    let look = || {
+        let (mut all, mut done) = (0, 0.0);
+        for (item, progress) in items.iter().zip(&runs) {
+            all += cpus(item);
+            done += cpus(item) as f64 * progress.share();
+        }
+        ProgressLine {
+            share: done / all.max(1) as f64,
+            said: format!("{} of {} runs", ended.load(Relaxed), items.len()),
+        }
+    };
+    progress::show(what, look, || {
+        // The parallel iterator takes an item whenever a thread is free.
+        items.iter().zip(&runs).enumerate().par_bridge().for_each(|(index, (item, progress))| {
+            if !stop.load(Relaxed) {
+                work(index, item, progress);
+                progress.end();
+                ended.fetch_add(1, Relaxed);
+            }
+        });
+    });
 }
 
 /// The results of many jobs.
@@ -131,7 +139,7 @@ impl Results {
         &mut self,
         what: &'static str,
         groups: impl IntoIterator<Item = impl IntoIterator<Item = Job>>,
-        mut each: impl FnMut(&Self),
+        each: impl FnMut(&Self) + Send,
     ) {
         let mut known: HashSet<String> = self.by_key.keys().cloned().collect();
         let mut new = Vec::new();
@@ -139,45 +147,31 @@ impl Results {
             for job in jobs {
                 let key = job.key();
                 if known.insert(key.clone()) {
-                    new.push((group, key, job, Progress::new()));
+                    new.push((group, key, job));
                 }
             }
         }
         // Within a group the longest run starts first, so that no core waits for one of them at the end.
-        new.sort_by_key(|(group, _, job, _)| (*group, std::cmp::Reverse(job.cpus)));
-        let ended = AtomicUsize::new(0);
-        let look = || {
-            let runs = new.iter().map(|(_, _, job, progress)| (job.cpus, progress));
-            ProgressLine::of_runs(runs, ended.load(Relaxed))
-        };
-        let given_up = AtomicBool::new(false);
-        let run = |(_, key, job, progress): &(usize, String, Job, Progress)| {
-            if given_up.load(Relaxed) {
-                return None;
-            }
-            let outcome = job.run(progress).map_err(|error| error.to_string());
-            progress.end();
-            ended.fetch_add(1, Relaxed);
-            Some((key.clone(), outcome))
-        };
-        progress::show(what, look, || {
-            std::thread::scope(|scope| {
-                let (over, done) = channel();
-                let jobs = &new;
-                scope.spawn(move || {
-                    let jobs = jobs.iter().par_bridge();
-                    jobs.filter_map(run).for_each_with(over, |over, result| {
-                        // If `each` has panicked, no thread waits for the result any more.
-                        let _ = over.send(result);
-                    });
-                });
-                let _given_up = DropGuard(|| given_up.store(true, Relaxed));
-                for (key, outcome) in done {
-                    self.by_key.insert(key, outcome);
-                    each(self);
+        new.sort_by_key(|(group, _, job)| (*group, std::cmp::Reverse(job.cpus)));
+        let shared = Mutex::new((self, each));
+        in_order(
+            what,
+            &new,
+            |(.., job)| job.cpus,
+            &AtomicBool::new(false),
+            |_, (_, key, job), progress| {
+                // If `each` has panicked, nobody wants the other results.
+                if shared.is_poisoned() {
+                    return;
                 }
-            });
-        });
+                let outcome = job.run_watched(progress).map_err(|error| error.to_string());
+                if let Ok(mut shared) = shared.lock() {
+                    let (results, each) = &mut *shared;
+                    results.by_key.insert(key.clone(), outcome);
+                    each(results);
+                }
+            },
+        );
     }
 
     /// Returns whether a job has run, successfully or not.
@@ -198,7 +192,7 @@ impl Results {
 
     /// Returns the number of violations of the contract in all runs.
     pub fn violations(&self) -> u64 {
-        self.outcomes().map(|outcome| outcome.violations).sum()
+        self.outcomes().map(|outcome| outcome.run.violation_count).sum()
     }
 
     /// Returns the outcomes of all runs that ended.
@@ -214,11 +208,8 @@ impl Results {
 
 /// Returns the simulated accesses per second of a core of the host.
 pub fn accesses_per_second<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> f64 {
-    let (accesses, seconds) = outcomes.fold((0.0, 0.0), |(accesses, seconds), outcome| {
-        (
-            accesses + outcome.accesses_per_second * outcome.host_seconds,
-            seconds + outcome.host_seconds,
-        )
+    let (accesses, seconds) = outcomes.fold((0, 0.0), |(accesses, seconds), outcome| {
+        (accesses + outcome.run.counts().accesses, seconds + outcome.run.host_seconds)
     });
-    accesses / f64::max(seconds, 1e-9)
+    accesses as f64 / f64::max(seconds, 1e-9)
 }

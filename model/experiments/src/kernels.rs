@@ -1,12 +1,9 @@
 //! Finds kernel files by name or path.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use quell_clock::KernelFile;
-use quell_clock::file::{KERNELS, built_in_kernel, no_kernel};
+use quell_clock::file::{KERNELS, built_in_kernel};
 
-use crate::machines::{self, FindError};
+use crate::machines::FileKind;
 
 /// The kernel for comparisons with a published Linux without its own kernel file.
 pub const LINUX: &str = "linux-6.18";
@@ -16,39 +13,14 @@ pub const LINUX: &str = "linux-6.18";
 /// # Errors
 /// If there is no such kernel, or if the file can't be read or is invalid. The error lists every mistake with line and
 /// key.
-pub fn find(text: &str) -> Result<KernelFile, FindError> {
-    if let Some(kernel) = built_in_kernel(text) {
-        return Ok(kernel);
-    }
-    let path = Path::new(text);
-    if !path.exists() && path.components().count() == 1 && !text.ends_with(".toml") {
-        let hint = "; for a file of your own, give its path";
-        return Err(FindError::Wrong(no_kernel(text) + hint));
-    }
-    parse(path, &mut Vec::new()).map_err(FindError::Wrong)
-}
-
-/// Reads a file, after the files on which it is based. Their paths are relative to its folder.
-fn parse(path: &Path, above: &mut Vec<PathBuf>) -> Result<KernelFile, String> {
-    let shown = path.display().to_string();
-    let content = machines::read(path).map_err(|error| format!("kernel file {shown}: {error}"))?;
-    // The same file may be reached by several paths.
-    let same = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if above.contains(&same) {
-        return Err(format!("{shown} is based on itself"));
-    }
-    above.push(same);
-    let base = |wanted: &str| {
-        if let Some(kernel) = built_in_kernel(wanted) {
-            return Ok(kernel);
-        }
-        let file = path.parent().unwrap_or(Path::new("")).join(wanted);
-        match file.is_file() {
-            true => parse(&file, above),
-            false => Err(no_kernel(wanted)),
-        }
+pub fn find(text: &str) -> Result<KernelFile, String> {
+    let kernels = FileKind {
+        name: "kernel",
+        built_in: built_in_kernel,
+        all: KERNELS,
+        parse: |path, text, base| KernelFile::parse_on(path, text, base),
     };
-    KernelFile::parse_on(&shown, &content, base).map_err(|error| error.to_string())
+    kernels.find(text)
 }
 
 /// Returns the names of the built-in kernels.

@@ -26,14 +26,13 @@
 pub mod charts;
 pub mod command;
 pub mod cpu_time;
-pub mod cpus;
 pub mod guards;
-pub mod headlines;
+mod headlines;
 pub mod held_out;
 pub mod here;
 pub mod jobs;
 pub mod kernels;
-pub mod lines;
+mod lines;
 pub mod machines;
 pub mod memory;
 pub mod mutants;
@@ -42,9 +41,7 @@ pub mod options;
 pub mod output;
 pub mod policies;
 pub mod progress;
-mod queue;
-pub mod refusal;
-pub mod report;
+mod report;
 pub mod reproduce;
 pub mod rest;
 pub mod results;
@@ -111,7 +108,7 @@ impl Commands for Command {
             Command::Run(args) => command::run::run(args),
             Command::Scale(args) => command::scale::run(&args),
             Command::Sweep(args) => command::sweep::run(&args),
-            Command::List(args) => command::list::run(args).map(|()| ExitCode::SUCCESS),
+            Command::List(args) => command::list::run(&args).map(|()| ExitCode::SUCCESS),
         }
     }
 }
@@ -141,14 +138,14 @@ fn execute<C: Commands>(cli: Cli<C>) -> anyhow::Result<ExitCode> {
 
 /// Parses the process's arguments. Help and the version are printed to standard output like any other result.
 fn parse<C: Commands>() -> Result<Cli<C>, ExitCode> {
-    if let Some(why) = refusal::of_controls() {
+    if let Some(why) = usage::of_controls() {
         note!("error: {why}");
         return Err(ExitCode::from(2));
     }
     let matched = described::<C>().try_get_matches();
     matched.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|told| {
         if told.use_stderr() {
-            note!("error: {}", refusal::of(&told, described::<C>()));
+            note!("error: {}", usage::refusal(&told, described::<C>()));
             return ExitCode::from(2);
         }
         let text = told.render();
@@ -165,7 +162,7 @@ fn parse<C: Commands>() -> Result<Cli<C>, ExitCode> {
 fn failed(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<rayon::ThreadPoolBuildError>() {
         Some(why) => note!("error: {}", output::without_threads(why)),
-        None => note!("error: {}", refusal::fit(&format!("{error:#}"))),
+        None => note!("error: {}", usage::fit(&format!("{error:#}"))),
     }
     if error.is::<usage::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }

@@ -1,80 +1,87 @@
-//! Finds machines by name or path.
+//! Finds machines by name or path, and reads files that users name.
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use quell_clock::MachineFile;
-use quell_clock::file::{BUILT_IN, built_in};
-use quell_workloads::files::hint;
-
-/// The reason why a machine wasn't found.
-#[derive(Debug, thiserror::Error)]
-pub enum FindError {
-    /// No built-in machine has this name.
-    #[error(
-        "no machine `{name}`{}; built in are {}; for a file of your own, give its path",
-        hint(name, names()), names().collect::<Vec<_>>().join(", ")
-    )]
-    Unknown {
-        /// The name that wasn't found.
-        name: String,
-    },
-    /// The file can't be read.
-    #[error("machine file {path}: {error}")]
-    Unreadable {
-        /// The path of the file.
-        path: String,
-        /// The error of the operating system.
-        error: io::Error,
-    },
-    /// The file is invalid. The text lists every mistake with line and key.
-    #[error("{0}")]
-    Wrong(String),
-}
+use quell_clock::file::{BUILT_IN, FileError, built_in, not_built_in};
 
 /// Finds a built-in machine, or reads a machine file if the text is a path.
 ///
 /// # Errors
 /// If there is no such machine, or if the file can't be read or is invalid. The error lists every mistake with line and
 /// key.
-pub fn find(text: &str) -> Result<MachineFile, FindError> {
-    if let Some(machine) = built_in(text) {
-        return Ok(machine);
-    }
-    let path = Path::new(text);
-    if !path.exists() && path.extension().is_none() && path.components().count() == 1 {
-        return Err(FindError::Unknown { name: text.into() });
-    }
-    let content = read(path).map_err(|error| FindError::Unreadable { path: text.into(), error })?;
-    parse(path, &content, &mut Vec::new()).map_err(FindError::Wrong)
+pub fn find(text: &str) -> Result<MachineFile, String> {
+    MACHINES.find(text)
 }
 
-/// Reads a file, after the files on which it is based. Their paths are relative to its folder.
-fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<MachineFile, String> {
-    let name = path.display().to_string();
-    // The same file may be reached by several paths.
-    let same = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    above.push(same(path));
-    let base = |wanted: &str| {
-        if let Some(machine) = built_in(wanted) {
-            return Ok(machine);
+/// Returns the names of the built-in machines.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name)
+}
+
+const MACHINES: FileKind<MachineFile> = FileKind {
+    name: "machine",
+    built_in,
+    all: BUILT_IN,
+    parse: |path, text, base| MachineFile::parse_on(path, text, base),
+};
+
+/// Finds the file on which another one is based.
+type FindBase<'a, F> = &'a mut dyn FnMut(&str) -> Result<F, String>;
+
+/// A kind of file that is built in or the user's, and may be based on another one.
+pub(crate) struct FileKind<F: 'static> {
+    pub name: &'static str,
+    pub built_in: fn(&str) -> Option<F>,
+    /// The names and texts of the built-in files.
+    pub all: &'static [(&'static str, &'static str)],
+    pub parse: fn(&str, &str, FindBase<'_, F>) -> Result<F, FileError>,
+}
+
+impl<F> FileKind<F> {
+    /// Finds a built-in file, or reads a file if the text is a path.
+    pub fn find(&self, text: &str) -> Result<F, String> {
+        if let Some(file) = (self.built_in)(text) {
+            return Ok(file);
         }
-        let file = path.parent().unwrap_or(Path::new("")).join(wanted);
-        if above.contains(&same(&file)) {
-            return Err(format!("{} is based on itself", file.display()));
+        let path = Path::new(text);
+        if !path.exists() && path.extension() != Some("toml".as_ref()) && is_word(path) {
+            let unknown = not_built_in(self.name, text, self.all);
+            return Err(unknown + "; for a file of your own, give its path");
         }
-        let content = read(&file).map_err(|error| {
-            format!(
-                "no machine `{wanted}`{}; built in are {}; and {}: {error}",
-                hint(wanted, names()),
-                names().collect::<Vec<_>>().join(", "),
-                file.display()
-            )
-        })?;
-        parse(&file, &content, above)
-    };
-    MachineFile::parse_on(&name, content, base).map_err(|error| error.to_string())
+        let content = read(path).map_err(|error| format!("{} file {text}: {error}", self.name))?;
+        self.parse(path, &content, &mut Vec::new())
+    }
+
+    /// Reads a file, after the files on which it is based. Their paths are relative to its folder.
+    fn parse(&self, path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<F, String> {
+        // The same file may be reached by several paths.
+        let same = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        above.push(same(path));
+        let mut base = |wanted: &str| {
+            if let Some(file) = (self.built_in)(wanted) {
+                return Ok(file);
+            }
+            let file = path.parent().unwrap_or(Path::new("")).join(wanted);
+            if above.contains(&same(&file)) {
+                return Err(format!("{} is based on itself", file.display()));
+            }
+            let content = read(&file).map_err(|error| {
+                let unknown = not_built_in(self.name, wanted, self.all);
+                format!("{unknown}; and {}: {error}", file.display())
+            })?;
+            self.parse(&file, &content, above)
+        };
+        (self.parse)(&path.display().to_string(), content, &mut base)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Returns whether a path has one part, like a name.
+fn is_word(path: &Path) -> bool {
+    path.components().count() == 1
 }
 
 /// The most bytes of a file of machines or parameters, which has a few hundred lines.
@@ -113,9 +120,4 @@ pub fn waits_for_others(path: &Path) -> Option<&'static str> {
         }
     }
     None
-}
-
-/// Returns the names of the built-in machines.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|(name, _)| *name)
 }

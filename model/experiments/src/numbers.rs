@@ -31,15 +31,14 @@ impl Verdict {
 /// Each change is a ratio of after to before.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Skill {
-    /// The number of compared changes.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Spearman's rank correlation of predicted and published ratios. Absent if all predicted or all published ratios
     /// are equal.
-    pub rank_correlation: Option<f64>,
+    pub(crate) rank_correlation: Option<f64>,
     /// The median of |ln(predicted ratio / published ratio)|. Absent if it's infinite.
-    pub median_log_error: Option<f64>,
+    pub(crate) median_log_error: Option<f64>,
     /// The same median for the trivial prediction that nothing changes.
-    pub median_log_error_of_no_change: Option<f64>,
+    pub(crate) median_log_error_of_no_change: Option<f64>,
 }
 
 impl Skill {
@@ -113,6 +112,12 @@ pub fn digits(value: f64) -> String {
     }
 }
 
+/// Formats a change in percent. One that rounds to zero has a sign, too, because a prediction with the wrong sign is a
+/// miss.
+pub(crate) fn percent(change: f64) -> String {
+    format!("{:+.1}", 100.0 * change)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,11 +137,5 @@ mod tests {
         assert_eq!((nothing.rank_correlation, nothing.median_log_error), (None, None));
         assert_eq!(Skill::of(&[]).median_log_error, None);
         assert_eq!(ranks(&[7.0, 1.0, 7.0]), [2.5, 1.0, 2.5]);
-    }
-
-    #[test]
-    fn the_spread_is_of_the_figures_that_there_are() {
-        assert_eq!(spread(&[3.0, 1.0, f64::NAN, 2.0]), Some([1.0, 2.0, 3.0]));
-        assert_eq!(spread(&[f64::NAN]), None);
     }
 }

@@ -64,6 +64,14 @@ impl KernelArgs {
         let kernel = self.kernel.as_deref().map(kernels::find);
         kernel.transpose().map_err(usage)
     }
+
+    /// Returns this machine with the chosen kernel, if one was chosen.
+    pub(crate) fn on(&self, machine: MachineFile) -> Result<MachineFile> {
+        Ok(match self.resolve()? {
+            Some(kernel) => machine.with_kernel(&kernel),
+            None => machine,
+        })
+    }
 }
 
 /// Returns a parser for policies, which suggests the baseline, everything, and each mechanism alone.
@@ -115,10 +123,7 @@ impl MachineArgs {
     /// # Errors
     /// If no machine has this name, its file is wrong, or a value of `--set` doesn't fit.
     pub fn resolve(&self) -> Result<MachineFile> {
-        let mut machine = machines::find(&self.machine).map_err(usage)?;
-        if let Some(kernel) = self.kernel.resolve()? {
-            machine = machine.with_kernel(&kernel);
-        }
+        let machine = self.kernel.on(machines::find(&self.machine).map_err(usage)?)?;
         machine.with_text("--set", &self.set).map_err(usage)
     }
 }
@@ -170,4 +175,68 @@ fn read(workload: &mut Workload, path: &Path) -> Result<()> {
             .map_err(|wrong| usage(format_args!("{shown}:{at}: {wrong}")))?;
     }
     Ok(())
+}
+
+/// Numbers of CPUs in ascending order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CpuNumbers(pub Vec<usize>);
+
+/// Reads numbers of CPUs of which a single one, such as `24`, means the powers of two up to it. `1,2,24` means exactly
+/// these.
+///
+/// # Errors
+/// A message with the expected form or range.
+pub fn cpus_up_to(text: &str) -> Result<CpuNumbers, String> {
+    Ok(match &listed_cpus(text)?.0[..] {
+        &[most] => CpuNumbers((0..=10).map(|power| 1 << power).filter(|&n| n <= most).collect()),
+        listed => CpuNumbers(listed.to_vec()),
+    })
+}
+
+/// Reads a list of numbers of CPUs. For example, `4..64` is 4 and each doubling of it up to 64.
+///
+/// # Errors
+/// A message with the expected form or range.
+pub fn listed_cpus(text: &str) -> Result<CpuNumbers, String> {
+    let number = |text: &str| {
+        let number: usize =
+            text.trim().parse().map_err(|_| "expected numbers like 1,2,24 or 1..64")?;
+        match number {
+            1..=1024 => Ok(number),
+            _ => Err(format!("{number} is not from 1 to 1024")),
+        }
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once("..") {
+            None => (number(part)?, number(part)?),
+            Some((first, last)) => (number(first)?, number(last)?),
+        };
+        if first > last {
+            return Err(format!("the first number of {part} is above the last"));
+        }
+        let doubled = std::iter::successors(Some(first), |cpus| Some(2 * cpus));
+        cpus.extend(doubled.take_while(|&cpus| cpus <= last));
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(CpuNumbers(cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_number_is_a_limit_and_several_are_themselves() {
+        let cpus = |text: &str| cpus_up_to(text).map(|CpuNumbers(cpus)| cpus);
+        assert_eq!(cpus("24"), Ok(vec![1, 2, 4, 8, 16]));
+        assert_eq!(cpus("24,1,24"), Ok(vec![1, 24]));
+        assert_eq!(cpus("4..20,1"), Ok(vec![1, 4, 8, 16]));
+        assert!(cpus("8..4").unwrap_err().contains("above the last"));
+        assert!(cpus("1..").unwrap_err().contains("1..64"));
+        assert!(cpus("0,1").unwrap_err().contains("1 to 1024"));
+        assert!(cpus("5000").unwrap_err().contains("1024"));
+        assert!(cpus("a").is_err() && cpus("1,,2").is_err() && cpus("").is_err());
+    }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::machines;
 use anyhow::Context;
-use console::Term;
+use console::{AnsiCodeIterator, Term};
 use serde::Serialize;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
@@ -73,36 +73,17 @@ pub fn visible(text: &str, colours: bool) -> Cow<'_, str> {
     if !text.contains(strange) {
         return text.into();
     }
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(strange) {
-        shown.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let length = if colours { colour_length(rest) } else { 0 };
-        if length > 0 {
-            shown.push_str(&rest[..length]);
-            rest = &rest[length..];
-        } else {
-            shown.push(char::REPLACEMENT_CHARACTER);
-            let mut left = rest.chars();
-            left.next();
-            rest = left.as_str();
-        }
-    }
-    shown.push_str(rest);
-    shown.into()
+    let parts = AnsiCodeIterator::new(text).map(|(part, _)| match colours && is_colour(part) {
+        true => part.into(),
+        false => part.replace(strange, "\u{fffd}"),
+    });
+    parts.collect::<String>().into()
 }
 
-/// Returns the length of the colour (`ESC [ numbers m`) at the beginning of a text, or 0 if there is none.
-fn colour_length(text: &str) -> usize {
-    let Some(numbers) = text.strip_prefix("\u{1b}[") else {
-        return 0;
-    };
-    let end = numbers.find(|c: char| !(c.is_ascii_digit() || c == ';'));
-    match end {
-        Some(end) if numbers[end..].starts_with('m') => 2 + end + 1,
-        Some(_) | None => 0,
-    }
+/// Returns whether a text is a colour: `ESC [ numbers m`.
+fn is_colour(text: &str) -> bool {
+    let numbers = text.strip_prefix("\u{1b}[").and_then(|text| text.strip_suffix('m'));
+    numbers.is_some_and(|numbers| numbers.chars().all(|c| c.is_ascii_digit() || c == ';'))
 }
 
 /// Prints text to standard output.

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 
 use quell::Policy;
-use quell_clock::file::{DEFAULT_POLICY, POLICIES, built_in_policy, no_policy};
+use quell_clock::file::{DEFAULT_POLICY, POLICIES, built_in_policy, not_built_in};
 use quell_clock::{MachineFile, PolicyFile};
 use quell_conformance::{PolicyText, parse_policy};
 use quell_workloads::files::hint;
@@ -52,8 +52,8 @@ pub fn find(text: &str) -> Result<PolicyChoice, String> {
         let content = content.map_err(|error| format!("policy file {text}: {error}"))?;
         PolicyFile::parse(text, &content).map_err(|error| error.to_string())?
     } else {
-        let mechanisms =
-            mechanisms(text).map_err(|error| format!("{error}; {}", no_policy(text)))?;
+        let mechanisms = mechanisms(text)
+            .map_err(|error| format!("{error}; {}", not_built_in("policy file", text, POLICIES)))?;
         return Ok(mechanisms.into());
     };
     Ok(PolicyChoice {

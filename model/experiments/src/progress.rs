@@ -9,7 +9,6 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use quell_clock::Progress;
 
 /// Shorter work shows nothing.
 const SOON: Duration = Duration::from_secs(2);
@@ -27,23 +26,6 @@ pub struct ProgressLine {
     pub share: f64,
     /// Additional text for the line.
     pub said: String,
-}
-
-impl ProgressLine {
-    /// Returns the progress of runs, given each one's CPUs and how many have ended. Work grows with the number of
-    /// CPUs.
-    pub(crate) fn of_runs<'p>(
-        runs: impl Iterator<Item = (usize, &'p Progress)>,
-        ended: usize,
-    ) -> Self {
-        let (mut count, mut all, mut done) = (0, 0, 0.0);
-        for (cpus, progress) in runs {
-            count += 1;
-            all += cpus;
-            done += cpus as f64 * progress.share();
-        }
-        ProgressLine { share: done / all.max(1) as f64, said: format!("{ended} of {count} runs") }
-    }
 }
 
 impl From<f64> for ProgressLine {

@@ -5,18 +5,17 @@
 //! also has every figure with each guessed parameter halved and increased by half, and the costs of the guards
 //! ([`crate::guards`]).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter, built_in};
 use quell_conformance::{PolicyText, parse_policy};
-use quell_workloads::Workload;
 use serde::Serialize;
 
 use crate::headlines::{HEADLINES, Headline, Source};
 use crate::jobs::{Job, Results};
 use crate::numbers::{Skill, Verdict};
+use crate::workloads;
 
 /// One headline beside the model's figures.
 #[derive(Clone, Debug, Serialize)]
@@ -83,24 +82,16 @@ pub struct Experiment {
 impl Experiment {
     /// Returns the experiments of the headlines that `only` selects, or all of them.
     pub fn all(only: Option<&str>) -> Vec<Experiment> {
-        let mut machines: HashMap<&str, Arc<MachineFile>> = HashMap::new();
-        HEADLINES
-            .iter()
-            .filter(|headline| {
-                only.is_none_or(|only| {
-                    only.eq_ignore_ascii_case(headline.mechanism.name())
-                        || only == headline.experiment
-                })
+        let selects = |headline: &&Headline| {
+            only.is_none_or(|only| {
+                only.eq_ignore_ascii_case(headline.mechanism.name()) || only == headline.experiment
             })
-            .filter_map(|headline| {
-                let machine = match machines.get(headline.machine) {
-                    Some(machine) => machine.clone(),
-                    None => Arc::new(built_in(headline.machine)?),
-                };
-                machines.insert(headline.machine, machine.clone());
-                Some(Experiment { headline, machine })
-            })
-            .collect()
+        };
+        let plan = |headline: &'static Headline| {
+            let machine = built_in(headline.machine).expect("a machine of the table");
+            Experiment { headline, machine: Arc::new(machine) }
+        };
+        HEADLINES.iter().filter(selects).map(plan).collect()
     }
 
     /// Returns a run of this headline under a policy, with the details of the headline.
@@ -125,14 +116,9 @@ impl Experiment {
         Job { policy, ..self.job("baseline") }
     }
 
-    /// Returns the run with all mechanisms on.
-    pub fn all_on(&self) -> Job {
-        self.job("all")
-    }
-
     /// Returns the runs that its [row](Experiment::row) needs.
     pub fn runs(&self) -> [Job; 3] {
-        [self.before(), self.after(), self.all_on()]
+        [self.before(), self.after(), self.job("all")]
     }
 
     /// Returns the run by which the report compares mechanisms.
@@ -194,12 +180,12 @@ impl Experiment {
     /// Builds the headline's row. Its runs must be in `results`.
     pub fn row(&self, results: &Results) -> Row {
         let headline = self.headline;
-        let jobs = [self.before(), self.after(), self.all_on()];
+        let jobs = self.runs();
         let [before, after, all_on] = jobs.each_ref().map(|job| self.figure(results, job));
         let violations = jobs
             .iter()
             .filter_map(|job| results.get(job).ok())
-            .map(|outcome| outcome.violations)
+            .map(|outcome| outcome.run.violation_count)
             .sum();
         let failed = [&before, &after, &all_on].into_iter().find_map(|figure| figure.clone().err());
         let (before, after) = (before.ok(), after.ok());
@@ -248,8 +234,7 @@ pub const MANY_CPUS: usize = 512;
 ///
 /// No measurement is published for so many CPUs.
 pub fn many_cpus() -> [Job; 2] {
-    let mut workload = Workload::from_name("dontneed").expect("a workload");
-    workload.set("iterations=64").expect("its parameter");
+    let workload = workloads::known("dontneed", ["iterations=64"]);
     let machine = Arc::new(built_in("haswell-server").expect("a machine"));
     ["baseline", "S4"].map(|policy| {
         let policy = parse_policy(policy).expect("a policy");

@@ -88,16 +88,4 @@ mod tests {
             assert!(is_of_rest(line), "{line}");
         }
     }
-
-    #[test]
-    fn the_rest_is_built_as_this_program_was() {
-        let command = whole("cargo".as_ref(), Path::new("/c"));
-        let line: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
-        let profile = match cfg!(debug_assertions) {
-            true => "",
-            false => "--release ",
-        };
-        let whole = format!("build {profile}--bin quell --manifest-path /c/Cargo.toml");
-        assert_eq!(line.join(" "), whole);
-    }
 }

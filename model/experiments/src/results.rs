@@ -2,19 +2,25 @@
 //!
 //! A file of results has a header line and one line of JSON for each *place*, for example for each run of a
 //! [sweep](crate::sweep). Lines are appended as results arrive, in any order; [`Results::text`] sorts them. A line that
-//! an interruption cut off is dropped. Lines depend on neither host nor time. So parts from many hosts merge into the
-//! same text that one host would write.
-
-pub mod file;
+//! an interruption cut off is dropped. The file is the only state: an interrupted command continues from it. Lines
+//! depend on neither host nor time. So parts from many hosts merge into the same text that one host would write.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs::{self, File};
 use std::hash::Hasher;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
+use anyhow::{Context, Result, anyhow};
 use fnv::FnvHasher;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tempfile::Builder;
+
+use crate::machines;
+use crate::usage::usage;
 
 /// The header of a file of results: its first line.
 pub trait Header: Serialize + DeserializeOwned {
@@ -40,27 +46,6 @@ pub fn digest(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// The reason why a text isn't a file of results.
-#[derive(Debug, thiserror::Error)]
-#[error("no results of {what} ({why})")]
-pub struct ResultsError {
-    /// The line, from 1.
-    pub line: usize,
-    what: &'static str,
-    why: String,
-}
-
-/// The reason why two parts can't be merged.
-#[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub enum MergeError {
-    /// The parts belong to different work: their headers differ.
-    #[error("of another whole")]
-    OtherWhole,
-    /// The parts have different results for this place.
-    #[error("place {0} has another result")]
-    Differ(usize),
-}
-
 /// The most bytes of a line of results. The longest are first lines, which contain the texts of files.
 const LONGEST: u64 = 1 << 26;
 
@@ -70,7 +55,7 @@ const LONGEST: u64 = 1 << 26;
 ///
 /// # Errors
 /// If reading fails, or if the line is longer than any line of results. The latter ends endless input.
-pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
+fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     let read = from.take(LONGEST).read_until(b'\n', line)?;
     if read as u64 == LONGEST {
@@ -103,44 +88,34 @@ impl<W: Header> Results<W> {
     /// Returns `None` if not even the first line is complete.
     ///
     /// # Errors
-    /// If the input can't be read, or contains something else.
-    pub fn read(mut from: impl BufRead) -> Result<Option<Self>, ResultsError> {
+    /// If the input can't be read, or contains something else. The message begins with the line's number.
+    pub fn read(mut from: impl BufRead) -> Result<Option<Self>, String> {
+        let mut results: Option<Self> = None;
         let mut line = Vec::new();
-        let mut number = 0;
-        let wrong = |line: usize, why: &dyn Display| ResultsError {
-            line,
-            what: W::WHAT,
-            why: why.to_string(),
-        };
-        let mut next = || {
-            number += 1;
-            read_line(&mut from, &mut line).map_err(|why| wrong(number, &why))?;
-            let Some(whole) = line.strip_suffix(b"\n") else {
-                return Ok(None);
-            };
+        for number in 1.. {
+            let wrong = |why: &dyn Display| format!("{number}: no results of {} ({why})", W::WHAT);
+            read_line(&mut from, &mut line).map_err(|why| wrong(&why))?;
+            let Some(whole) = line.strip_suffix(b"\n") else { break };
             let text = str::from_utf8(whole.strip_suffix(b"\r").unwrap_or(whole));
-            let text = text.map_err(|why| wrong(number, &why))?;
-            Ok(Some((number, text.to_owned())))
-        };
-        let Some((_, first)) = next()? else {
-            return Ok(None);
-        };
-        let head: W = serde_json::from_str(&first).map_err(|why| wrong(1, &why))?;
-        let mut lines = BTreeMap::new();
-        while let Some((line, text)) = next()? {
-            let row: W::Row = serde_json::from_str(&text).map_err(|why| wrong(line, &why))?;
+            let text = text.map_err(|why| wrong(&why))?;
+            let Some(Results { head, lines, .. }) = &mut results else {
+                let head = serde_json::from_str(text).map_err(|why| wrong(&why))?;
+                results = Some(Results { head, first: text.to_owned(), lines: BTreeMap::new() });
+                continue;
+            };
+            let row: W::Row = serde_json::from_str(text).map_err(|why| wrong(&why))?;
             let place = W::place(&row);
             if place >= head.size() {
-                return Err(wrong(line, &"an index beyond the last"));
+                return Err(wrong(&"an index beyond the last"));
             }
             match lines.get(&place) {
-                Some(other) if *other != text => {
-                    return Err(wrong(line, &"two results at one index that differ"));
+                Some(other) if other != text => {
+                    return Err(wrong(&"two results at one index that differ"));
                 }
-                _ => lines.insert(place, text),
+                _ => lines.insert(place, text.to_owned()),
             };
         }
-        Ok(Some(Results { head, first, lines }))
+        Ok(results)
     }
 
     /// Returns whether both are results of the same work.
@@ -148,17 +123,14 @@ impl<W: Header> Results<W> {
         self.first == other.first
     }
 
-    /// Adds the results of another part.
+    /// Adds the results of another part of the same work.
     ///
     /// # Errors
-    /// If it's a part of other work, or if a place has another result there.
-    pub fn merge(&mut self, other: Self) -> Result<(), MergeError> {
-        if !self.is_of(&other) {
-            return Err(MergeError::OtherWhole);
-        }
+    /// The place that has another result there.
+    fn merge(&mut self, other: Self) -> Result<(), usize> {
         for (index, line) in other.lines {
             match self.lines.get(&index) {
-                Some(known) if *known != line => return Err(MergeError::Differ(index)),
+                Some(known) if *known != line => return Err(index),
                 _ => self.lines.insert(index, line),
             };
         }
@@ -208,33 +180,258 @@ impl<W: Header> Results<W> {
     }
 }
 
+/// A file to which we write results, and the results so far.
+pub struct ResultsFile<W> {
+    place: PathBuf,
+    file: File,
+    /// The results so far.
+    pub results: Results<W>,
+}
+
+/// A file of results that we read. We read it once from beginning to end, so it may be a pipe.
+pub struct ResultsPart {
+    path: PathBuf,
+    first: Vec<u8>,
+    rest: BufReader<File>,
+}
+
+impl ResultsPart {
+    /// Opens the file and reads its first line, which describes the work.
+    ///
+    /// # Errors
+    /// If the file can't be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let wrong = |why: &dyn Display| usage(format_args!("{}: {why}", path.display()));
+        if let Some(why) = machines::waits_for_others(path) {
+            return Err(wrong(&why));
+        }
+        let mut rest = BufReader::new(File::open(path).map_err(|why| wrong(&why))?);
+        let mut first = Vec::new();
+        read_line(&mut rest, &mut first)
+            .map_err(|why| wrong(&format_args!("no results ({why})")))?;
+        Ok(ResultsPart { path: path.to_owned(), first, rest })
+    }
+
+    /// Returns the first line.
+    pub fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// Reads the results; returns `None` if even the first line is incomplete.
+    fn read<W: Header>(self) -> Result<Option<Results<W>>> {
+        Results::read(self.first.chain(self.rest)).map_err(|wrong| {
+            usage(format_args!("{}:{wrong}; name another file with --results", self.path.display()))
+        })
+    }
+}
+
+/// Returns the path of a results file with links resolved. We replace the file, so it must be a regular one.
+fn place_of(place: &Path) -> Result<PathBuf> {
+    match fs::metadata(place) {
+        Ok(there) if !there.is_file() => Err(usage(format_args!(
+            "--results {}: not a regular file, so the results could not be read again; name one",
+            place.display()
+        ))),
+        Ok(_) => Ok(fs::canonicalize(place)?),
+        Err(_) => Ok(place.to_owned()),
+    }
+}
+
+/// Replaces a file and leaves it open. A process that opens it reads either the old content or all of `content`.
+fn replace(place: &Path, content: &[u8]) -> Result<File> {
+    let folder = match place.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let written = || {
+        fs::create_dir_all(folder)?;
+        let mut builder = Builder::new();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // The process's mask decides, as for any new file.
+            builder.permissions(fs::Permissions::from_mode(0o666));
+        }
+        let mut file = builder.prefix("partial-").tempfile_in(folder)?;
+        file.write_all(content)?;
+        file.persist(place).map_err(|error| error.error)
+    };
+    written().with_context(|| format!("writing {}", place.display()))
+}
+
+/// Locks a file, so that only this command writes it until the file is closed.
+///
+/// # Errors
+/// If another command is writing the file.
+fn alone(file: File, place: &Path) -> Result<File> {
+    #[cfg(unix)]
+    {
+        use rustix::fs::{FlockOperation, flock};
+        // On a file system without locks, the user must not run two commands on one file.
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if locked == Err(rustix::io::Errno::WOULDBLOCK) || !is_at(&file, place) {
+            return Err(taken(place));
+        }
+    }
+    Ok(file)
+}
+
+/// Returns whether this open file is still the file at `place`.
+fn is_at(file: &File, place: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let name = |about: fs::Metadata| (about.dev(), about.ino());
+        let (open, there) = (file.metadata().map(name), fs::metadata(place).map(name));
+        open.ok() == there.ok()
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (file, place);
+        true
+    }
+}
+
+fn taken(place: &Path) -> anyhow::Error {
+    usage(format_args!(
+        "--results {}: another command writes to this file; name another one, or wait",
+        place.display()
+    ))
+}
+
+impl<W: Header> ResultsFile<W> {
+    /// Opens a file for the results of `head`'s work, and reads those that it contains.
+    ///
+    /// # Errors
+    /// If the file can't be read or written, or contains results of other work.
+    pub fn open(place: &Path, head: W) -> Result<Self> {
+        let to = place_of(place)?;
+        let none = Results::new(head)?;
+        // We keep the old file locked until the new one has replaced it and is locked, too.
+        let (known, _before) = match to.exists() {
+            true => {
+                let before = alone(File::open(&to)?, &to)?;
+                (ResultsPart::open(place)?.read()?, Some(before))
+            }
+            false => (None, None),
+        };
+        let results = match known {
+            None => none,
+            Some(known) if known.is_of(&none) => known,
+            Some(_) => {
+                return Err(usage(format_args!(
+                    "{} contains results of {} with other {}s; name another file with --results, or remove it",
+                    place.display(),
+                    W::WHAT,
+                    W::EACH,
+                )));
+            }
+        };
+        ResultsFile::new(to, results)
+    }
+
+    fn new(place: PathBuf, results: Results<W>) -> Result<Self> {
+        let file = alone(replace(&place, results.text().as_bytes())?, &place)?;
+        Ok(ResultsFile { place, file, results })
+    }
+
+    /// Merges the results of several files into another file.
+    ///
+    /// # Errors
+    /// If a file can't be read, files contain results of different work, two files disagree about a result, or the
+    /// other file can't be written.
+    pub fn merge(first: ResultsPart, others: &[PathBuf], place: &Path) -> Result<Self> {
+        let place = place_of(place)?;
+        let read = |part: ResultsPart| {
+            let none = format!("{}: no results of {}", part.path.display(), W::WHAT);
+            part.read()?.ok_or_else(|| usage(none))
+        };
+        let shown_first = first.path.display().to_string();
+        let mut all: Results<W> = read(first)?;
+        for path in others {
+            let shown = path.display();
+            let other = read(ResultsPart::open(path)?)?;
+            if !all.is_of(&other) {
+                return Err(usage(format_args!(
+                    "{shown} is from {} with other {}s than {shown_first}",
+                    W::WHAT,
+                    W::EACH,
+                )));
+            }
+            all.merge(other).map_err(|index| {
+                anyhow!(
+                    "{shown}: the result of {} {index} differs from that in another file",
+                    W::EACH
+                )
+            })?;
+        }
+        ResultsFile::new(place, all)
+    }
+
+    /// Adds a result to the file.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn keep(&mut self, row: &W::Row) -> Result<()> {
+        let line = self.results.add(row)?;
+        let written = self.file.write_all(line.as_bytes());
+        written.with_context(|| self.place.display().to_string())
+    }
+
+    /// Sorts the file's results by their index.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn finish(&mut self) -> Result<()> {
+        // If two commands started before there was a file, one may have replaced the other's file.
+        if !is_at(&self.file, &self.place) {
+            return Err(taken(&self.place));
+        }
+        self.file = replace(&self.place, self.results.text().as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Adds the results of several threads to one file, one at a time.
+pub struct ResultsWriter<'f, W>(Mutex<(&'f mut ResultsFile<W>, Option<anyhow::Error>)>);
+
+impl<'f, W: Header> ResultsWriter<'f, W> {
+    /// Creates a writer without an error.
+    pub fn new(file: &'f mut ResultsFile<W>) -> Self {
+        ResultsWriter(Mutex::new((file, None)))
+    }
+
+    /// Adds a result to the file; `finish` returns the first error.
+    pub fn keep(&self, row: &W::Row) {
+        // A poisoned lock means that another thread panicked while it added a result. That panic is reported anyway.
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.1.is_none() {
+            kept.1 = kept.0.keep(row).err();
+        }
+    }
+
+    /// Sorts the file's results and ends.
+    ///
+    /// # Errors
+    /// If a result couldn't be written.
+    pub fn finish(self) -> Result<()> {
+        let (file, failed) = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        failed.map_or(Ok(()), Err)?;
+        file.finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::Record;
-    use crate::sweep::results::Head;
+    use crate::sweep::{Head, Record};
 
     fn results() -> Results<Head> {
         Results::new(Head::example(3)).unwrap()
     }
 
     fn record(index: usize, value: f64) -> Record {
-        Record {
-            index,
-            workload: "w".into(),
-            machine: "m".into(),
-            policy: "all".into(),
-            cpus: 2,
-            seed: index as u64 + 1,
-            parameters: BTreeMap::new(),
-            value: Some(value),
-            window_ns: 1.0,
-            violations: 0,
-            latencies: Vec::new(),
-            engine: BTreeMap::new(),
-            machine_counts: BTreeMap::new(),
-            error: None,
-        }
+        Record { index, value: Some(value), ..Record::default() }
     }
 
     #[test]
@@ -255,19 +452,20 @@ mod tests {
     #[test]
     fn what_is_no_result_is_refused_with_its_line() {
         let first = results().text();
-        let refused = |lines: &str| {
-            let error = Results::<Head>::read(format!("{first}{lines}").as_bytes()).unwrap_err();
-            (error.line, error.to_string())
-        };
+        let refused =
+            |lines: &str| Results::<Head>::read(format!("{first}{lines}").as_bytes()).unwrap_err();
         let line = |index, value| serde_json::to_string(&record(index, value)).unwrap();
-        assert_eq!(refused("words\n").0, 2);
-        let (at, why) = refused(&format!("{}\n{}\n", line(0, 1.0), line(3, 1.0)));
-        assert!(at == 3 && why.contains("beyond the last"), "{why}");
-        let (at, why) = refused(&format!("{}\n{}\n", line(1, 1.0), line(1, 2.0)));
-        assert!(at == 3 && why.contains("differ"), "{why}");
+        for (lines, at, expected) in [
+            ("words\n".to_owned(), "2: ", "expected"),
+            (format!("{}\n{}\n", line(0, 1.0), line(3, 1.0)), "3: ", "beyond the last"),
+            (format!("{}\n{}\n", line(1, 1.0), line(1, 2.0)), "3: ", "differ"),
+        ] {
+            let why = refused(&lines);
+            assert!(why.starts_with(at) && why.contains(expected), "{why}");
+        }
         let endless = io::BufReader::new(first.as_bytes().chain(io::repeat(0)));
         let endless = Results::<Head>::read(endless).unwrap_err();
-        assert!(endless.line == 2 && endless.to_string().contains("64 megabytes"), "{endless}");
+        assert!(endless.starts_with("2: ") && endless.contains("64 megabytes"), "{endless}");
     }
 
     #[test]
@@ -280,8 +478,7 @@ mod tests {
         assert_eq!((one.known(), one.missing()), (2, 1));
         let mut differs = results();
         differs.add(&record(1, 9.0)).unwrap();
-        assert_eq!(one.merge(differs), Err(MergeError::Differ(1)));
-        let other = Results::new(Head::example(4));
-        assert_eq!(one.merge(other.unwrap()), Err(MergeError::OtherWhole));
+        assert_eq!(one.merge(differs), Err(1));
+        assert!(!one.is_of(&Results::new(Head::example(4)).unwrap()));
     }
 }

@@ -4,17 +4,16 @@
 //! how far that depends on the seed. All figures are the same on every host, except the host's speed and duration.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
-use quell_clock::{Latency, Progress};
-use rayon::prelude::*;
+use quell_clock::Latency;
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::Job;
+use crate::jobs::{Job, in_order};
 use crate::lines::LineProfile;
 use crate::policies;
-use crate::progress::{self, ProgressLine};
-use crate::trial::{Outcome, Trial, TrialError};
+use crate::trial::{Outcome, TrialError};
 
 /// The inputs and results of a run.
 #[derive(Serialize)]
@@ -48,16 +47,11 @@ pub struct Report {
 /// The durations of one kind of call, in nanoseconds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CallLatency {
-    /// The call's name.
-    pub call: String,
-    /// The number of calls.
-    pub count: u64,
-    /// The median duration: half of the calls took no longer.
-    pub median_ns: f64,
-    /// The 99th percentile: 99 of 100 calls took no longer.
-    pub p99_ns: f64,
-    /// The duration of the longest call.
-    pub worst_ns: f64,
+    pub(crate) call: String,
+    pub(crate) count: u64,
+    pub(crate) median_ns: f64,
+    pub(crate) p99_ns: f64,
+    pub(crate) worst_ns: f64,
 }
 
 impl CallLatency {
@@ -71,30 +65,25 @@ impl CallLatency {
             p99_ns: nanoseconds(latency.percentile(99)),
             worst_ns: nanoseconds(latency.worst),
         };
-        outcome.latencies.iter().map(of).collect()
+        outcome.run.latencies.iter().map(of).collect()
     }
 }
 
 impl Report {
-    /// Builds the report of a trial.
+    /// Builds the report of a run.
     ///
-    /// `values` are the workload's figures with each seed, the trial's own first. A figure that isn't finite is left
+    /// `values` are the workload's figures with each seed, the job's own first. A figure that isn't finite is left
     /// empty.
-    pub fn of(
-        trial: &Trial<'_>,
-        without: &[&'static str],
-        outcome: &Outcome,
-        values: &[f64],
-    ) -> Report {
+    pub fn of(job: &Job, outcome: &Outcome, values: &[f64]) -> Report {
         let finite = |value: f64| Some(value).filter(|value| value.is_finite());
-        let workload = &trial.workload;
+        let workload = &job.workload;
         Report {
             workload: workload.name(),
-            machine: trial.machine.name().to_owned(),
-            policy: policies::name_of(trial.machine, trial.policy),
-            cpus: trial.cpus,
-            seed: trial.seed,
-            without: without.to_vec(),
+            machine: job.machine.name().to_owned(),
+            policy: policies::name_of(&job.machine, job.policy),
+            cpus: job.cpus,
+            seed: job.seed,
+            without: job.without.to_vec(),
             parameters: workload
                 .parameters()
                 .iter()
@@ -104,7 +93,7 @@ impl Report {
             value: finite(outcome.measure.value),
             values: values.iter().copied().map(finite).collect(),
             window_ns: outcome.window_nanoseconds,
-            elapsed_ns: outcome.elapsed_nanoseconds,
+            elapsed_ns: outcome.run.elapsed as f64 / 1e3,
             latencies: CallLatency::all(outcome),
             engine: outcome
                 .engine
@@ -113,11 +102,11 @@ impl Report {
                 .collect(),
             machine_counts: outcome.machine.rows().map(|(name, _, count)| (name, count)).collect(),
             lines: LineProfile::of(workload.operation(), outcome),
-            violations: outcome.violations,
-            expected_violations: outcome.expected_violations,
-            breaches: outcome.breaches.clone(),
-            accesses_per_second: outcome.accesses_per_second,
-            host_seconds: outcome.host_seconds,
+            violations: outcome.run.violation_count,
+            expected_violations: outcome.run.expected_violations,
+            breaches: outcome.run.violations.iter().map(ToString::to_string).collect(),
+            accesses_per_second: outcome.run.accesses_per_second(),
+            host_seconds: outcome.run.host_seconds,
         }
     }
 }
@@ -139,27 +128,20 @@ pub fn outcomes(
             lines: job.lines && step == 0,
             ..job.clone()
         })
-        .map(|job| (job, Progress::new()))
         .collect();
-    let ended = AtomicUsize::new(0);
-    let look = || {
-        ProgressLine::of_runs(jobs.iter().map(|(job, far)| (job.cpus, far)), ended.load(Relaxed))
-    };
+    let outcomes: Vec<_> = jobs.iter().map(|_| OnceLock::new()).collect();
     let what = format!("running {}", job.workload.name());
-    progress::show(&what, look, || {
-        let run = |(job, far): &(Job, Progress)| {
-            if stop.load(Relaxed) {
-                return None;
-            }
-            let outcome = job.run(far);
-            far.end();
-            ended.fetch_add(1, Relaxed);
+    in_order(
+        &what,
+        &jobs,
+        |job| job.cpus,
+        stop,
+        |index, job, progress| {
+            let _ = outcomes[index].set(job.run_watched(progress));
             each();
-            Some(outcome)
-        };
-        let all: Vec<_> = jobs.par_iter().with_max_len(1).map(run).collect();
-        all.into_iter().collect()
-    })
+        },
+    );
+    outcomes.into_iter().map(OnceLock::into_inner).collect()
 }
 
 /// Returns the figure of each seed, or `NAN` for a seed that failed.
@@ -186,6 +168,5 @@ pub fn with_seeds(
     let Some(first) = outcomes.into_iter().next() else {
         return Ok(None);
     };
-    let trial = job.trial();
-    Ok(Some(Report::of(&trial, job.without, &first?, &values)))
+    Ok(Some(Report::of(job, &first?, &values)))
 }

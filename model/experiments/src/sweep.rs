@@ -3,30 +3,28 @@
 //! The grid alone determines the order of its cells, and a cell alone its result. So any part may run anywhere and at
 //! any time. The longest runs start first, so that no core waits for one of them at the end.
 //!
-//! [`results`] stores the results as text, [`columns`] in columns, and [`summary`] as points, CSV and a plot.
+//! [`results`](crate::results) stores the results as text, [`columns`] in columns, and [`summary`] as points, CSV and a
+//! plot.
 
 pub mod columns;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
-pub mod results;
 pub mod summary;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
 
-use quell_clock::{MachineFile, Progress};
+use quell_clock::MachineFile;
 use quell_workloads::Workload;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::Job;
+use crate::jobs::{Job, in_order};
 use crate::policies::PolicyChoice;
-use crate::progress::{self, ProgressLine};
-use crate::queue::Queue;
+use crate::results::{Header, digest};
 use crate::run::CallLatency;
 use crate::trial::Outcome;
 
@@ -55,17 +53,13 @@ pub struct Cell {
     /// The index of the run in the grid.
     pub index: usize,
     /// The run, or the reason why the workload can't run with these values.
-    pub job: Result<Job, String>,
-    /// The name of the machine, and the values of the parameters that the grid changes.
-    pub machine: String,
-    /// The policy.
-    pub policy: PolicyChoice,
-    /// The number of CPUs.
-    pub cpus: usize,
-    /// The seed.
-    pub seed: u64,
+    job: Result<Job, String>,
+    machine: String,
+    policy: PolicyChoice,
+    cpus: usize,
+    seed: u64,
     /// The values of all parameters that the grid names, the workload's and the machine's.
-    pub values: BTreeMap<String, String>,
+    values: BTreeMap<String, String>,
 }
 
 /// The most runs in a grid.
@@ -210,37 +204,27 @@ fn each<T: Clone>(
 }
 
 /// The result of one run, which depends on neither host nor time.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// The index of the run in the grid.
-    pub index: usize,
-    /// The workload's name.
-    pub workload: String,
-    /// The machine's name.
-    pub machine: String,
-    /// The mechanisms that are on.
-    pub policy: String,
-    /// The number of CPUs.
-    pub cpus: usize,
-    /// The seed.
-    pub seed: u64,
+    pub(crate) index: usize,
+    pub(crate) workload: String,
+    pub(crate) machine: String,
+    pub(crate) policy: String,
+    pub(crate) cpus: usize,
+    pub(crate) seed: u64,
     /// The parameters that the grid names, the workload's and the machine's.
-    pub parameters: BTreeMap<String, String>,
+    pub(crate) parameters: BTreeMap<String, String>,
     /// The workload's figure. Absent if the run failed or measured nothing.
-    pub value: Option<f64>,
-    /// The length of the measured window in nanoseconds.
-    pub window_ns: f64,
-    /// The number of violations of the contract.
-    pub violations: u64,
-    /// The durations of the measured window's calls.
+    pub(crate) value: Option<f64>,
+    pub(crate) window_ns: f64,
+    pub(crate) violations: u64,
     #[serde(default)]
-    pub latencies: Vec<CallLatency>,
-    /// The engine's counts in the measured window that aren't zero.
-    pub engine: BTreeMap<String, u64>,
-    /// The machine's counts in the measured window.
-    pub machine_counts: BTreeMap<String, u64>,
+    pub(crate) latencies: Vec<CallLatency>,
+    /// The engine's counts that aren't zero, and the machine's. All counts and durations are of the measured window.
+    pub(crate) engine: BTreeMap<String, u64>,
+    pub(crate) machine_counts: BTreeMap<String, u64>,
     /// The reason why there is no figure.
-    pub error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 impl Record {
@@ -254,20 +238,14 @@ impl Record {
             cpus: cell.cpus,
             seed: cell.seed,
             parameters: cell.values.clone(),
-            value: None,
-            window_ns: 0.0,
-            violations: 0,
-            latencies: Vec::new(),
-            engine: BTreeMap::new(),
-            machine_counts: BTreeMap::new(),
-            error: None,
+            ..Record::default()
         };
         match outcome {
             Err(why) => record.error = Some(why),
             Ok(outcome) => {
                 record.value = Some(outcome.measure.value).filter(|value| value.is_finite());
                 record.window_ns = outcome.window_nanoseconds;
-                record.violations = outcome.violations;
+                record.violations = outcome.run.violation_count;
                 record.latencies = CallLatency::all(&outcome);
                 let engine = outcome.engine.iter().filter(|&(_, count)| count != 0);
                 record.engine =
@@ -281,6 +259,84 @@ impl Record {
     }
 }
 
+/// The first line of a grid's results.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// The workload's name.
+    pub workload: String,
+    /// The text of the workload's file. It reveals a change of the file.
+    pub file: String,
+    /// The figure's name.
+    pub metric: String,
+    /// The number of all runs of the grid.
+    pub runs: usize,
+    /// The machines, each with a digest of every figure of its file.
+    machines: Vec<String>,
+    figures: Vec<(String, Vec<String>)>,
+    policies: Vec<String>,
+    cpus: Vec<usize>,
+    axes: Vec<(String, Vec<String>)>,
+    seeds: u64,
+}
+
+impl Head {
+    /// Creates the header of a grid.
+    pub fn of(grid: &Grid, cells: &[Cell]) -> Head {
+        Head {
+            workload: grid.workload.name().into(),
+            file: grid.workload.text().into(),
+            metric: grid.workload.metric().into(),
+            runs: cells.len(),
+            machines: grid
+                .machines
+                .iter()
+                .map(|machine| {
+                    let digest = digest(&format!("{machine:?}"));
+                    format!("{} {digest:016x}", machine.name())
+                })
+                .collect(),
+            figures: grid.figures.clone(),
+            policies: grid.policies.iter().map(ToString::to_string).collect(),
+            cpus: grid.cpus.clone(),
+            axes: grid.axes.clone(),
+            seeds: grid.seeds,
+        }
+    }
+}
+
+impl Header for Head {
+    type Row = Record;
+    const WHAT: &'static str = "a sweep";
+    const EACH: &'static str = "run";
+
+    fn size(&self) -> usize {
+        self.runs
+    }
+
+    fn place(record: &Record) -> usize {
+        record.index
+    }
+}
+
+#[cfg(test)]
+impl Head {
+    /// Returns a header of a grid with this many seeds.
+    pub(crate) fn example(seeds: u64) -> Head {
+        Head {
+            workload: "w".into(),
+            file: "text".into(),
+            metric: "ns".into(),
+            runs: 3,
+            machines: vec!["m 0123".into()],
+            figures: Vec::new(),
+            policies: vec!["all".into()],
+            cpus: vec![2],
+            axes: Vec::new(),
+            seeds,
+        }
+    }
+}
+
 /// Runs cells on all cores of the host, and [shows](progress::show) the progress.
 ///
 /// Calls `each` after each cell, on its core. After `stop` is set, no further cell begins, and those under way finish.
@@ -289,45 +345,35 @@ pub fn run(
     stop: &AtomicBool,
     each: impl Fn(&Cell, Result<Outcome, String>) + Sync,
 ) {
-    let runs: Vec<Progress> = cells.iter().map(|_| Progress::new()).collect();
-    let ended = AtomicUsize::new(0);
-    let look = || {
-        let runs = cells.iter().map(|cell| cell.cpus).zip(&runs);
-        ProgressLine::of_runs(runs, ended.load(Relaxed))
-    };
-    // Seeds, policies and machines change a run's length much less than other values.
-    let queue = Queue::new(cells.iter().map(|cell| (cell.cpus, &cell.values)));
-    let next = || queue.begin().filter(|_| !stop.load(Relaxed));
-    let run = |index: usize| {
-        let (cell, progress) = (&cells[index], &runs[index]);
-        let begun = Instant::now();
-        let outcome = match &cell.job {
-            Ok(job) => job.run(progress).map_err(|error| error.to_string()),
-            Err(why) => Err(why.clone()),
-        };
-        queue.ended(index, begun.elapsed());
-        progress.end();
-        ended.fetch_add(1, Relaxed);
-        each(cell, outcome);
-    };
-    // The parallel iterator takes a run whenever a thread is free.
-    progress::show("running", look, || {
-        std::iter::from_fn(next).par_bridge().for_each(run);
-    });
+    let mut cells: Vec<&Cell> = cells.iter().collect();
+    // Many CPUs take longest, and people list values from small to large.
+    cells.sort_by_key(|cell| Reverse((cell.cpus, cell.index)));
+    in_order(
+        "running",
+        &cells,
+        |cell| cell.cpus,
+        stop,
+        |_, cell, progress| {
+            let outcome = match &cell.job {
+                Ok(job) => job.run_watched(progress).map_err(|error| error.to_string()),
+                Err(why) => Err(why.clone()),
+            };
+            each(cell, outcome);
+        },
+    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::known;
     use quell::Policy;
     use quell_clock::built_in;
     use std::sync::Mutex;
 
     fn grid() -> Grid {
-        let mut workload = Workload::from_name("dontneed").unwrap();
-        workload.set("iterations=5").unwrap();
         Grid {
-            workload,
+            workload: known("dontneed", ["iterations=5"]),
             machines: vec![Arc::new(built_in("haswell-server").unwrap())],
             figures: Vec::new(),
             policies: vec![Policy::BASELINE.into(), Policy::ALL.into()],
@@ -374,24 +420,6 @@ mod tests {
         });
     }
 
-    /// Checks that no thread idles while runs wait. Each of three threads waits at the end of a run until the others
-    /// end one, so an idle thread would cause a hang.
-    #[test]
-    fn no_thread_idles_while_runs_wait() {
-        let cells = grid().cells().unwrap();
-        let cells = &cells[..cells.len() / 3 * 3];
-        let together = std::sync::Barrier::new(3);
-        let ended = AtomicUsize::new(0);
-        let threads = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-        threads.install(|| {
-            run(cells, &AtomicBool::new(false), |_, _| {
-                together.wait();
-                ended.fetch_add(1, Relaxed);
-            });
-        });
-        assert_eq!(ended.into_inner(), cells.len());
-    }
-
     #[test]
     fn figures_of_the_machine_are_an_axis() {
         let slower = Grid {
@@ -411,23 +439,5 @@ mod tests {
         });
         let took = took.into_inner().unwrap();
         assert!(took[2] > took[0] && took[3] > took[1], "{took:?}");
-    }
-
-    #[test]
-    fn a_part_of_a_grid_comes_to_what_the_whole_does() {
-        let cells = grid().cells().unwrap();
-        let figures = |cells: &[Cell]| {
-            let found = Mutex::new(BTreeMap::new());
-            run(cells, &AtomicBool::new(false), |cell, outcome| {
-                let value = outcome.unwrap().measure.value;
-                found.lock().unwrap().insert(cell.index, value.to_bits());
-            });
-            found.into_inner().unwrap()
-        };
-        let whole = figures(&cells);
-        let (even, odd): (Vec<_>, Vec<_>) = cells.into_iter().partition(|cell| cell.index % 2 == 0);
-        let mut parts = figures(&even);
-        parts.extend(figures(&odd));
-        assert_eq!(parts, whole);
     }
 }

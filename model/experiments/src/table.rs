@@ -51,6 +51,11 @@ pub fn verdict(good: bool, text: impl Into<String>) -> Cell {
     Cell { text: text.into(), tone: if good { Tone::Good } else { Tone::Bad } }
 }
 
+/// Formats a value; `-` without one.
+pub(crate) fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "-".into(), show)
+}
+
 /// A column: its heading, whether it contains numbers, and whether it may be left out.
 #[derive(Clone, Debug)]
 pub struct Column {
@@ -83,6 +88,28 @@ pub struct Table {
     rows: Vec<Vec<Cell>>,
 }
 
+/// A table with a row for each item, to which columns are added.
+pub struct TableOf<'i, T> {
+    items: &'i [T],
+    table: Table,
+}
+
+impl<'i, T> TableOf<'i, T> {
+    /// Adds a column; `cell` returns an item's cell.
+    pub fn column<C: Into<Cell>>(mut self, column: Column, cell: impl Fn(&'i T) -> C) -> Self {
+        self.table.columns.push(column);
+        for (row, item) in self.table.rows.iter_mut().zip(self.items) {
+            row.push(cell(item).into());
+        }
+        self
+    }
+
+    /// Returns the table.
+    pub fn done(self) -> Table {
+        self.table
+    }
+}
+
 fn longest_word(text: &str) -> usize {
     text.split_whitespace().map(length).max().unwrap_or(0)
 }
@@ -113,6 +140,11 @@ impl Table {
         let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
         self.rows.push(cells);
+    }
+
+    /// Begins a table with a row for each item.
+    pub fn of<T>(items: &[T]) -> TableOf<'_, T> {
+        TableOf { items, table: Table { columns: Vec::new(), rows: vec![Vec::new(); items.len()] } }
     }
 
     /// Returns the table as text, at most `width` characters wide if there is a width.

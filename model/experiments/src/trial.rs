@@ -2,34 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 
-use quell::{Policy, Stats};
+use quell::Stats;
 use quell_clock::file::DEFAULT_POLICY;
 use quell_clock::{
-    Architecture, Counts, Latency, LineMove, MachineFile, ModelUser, Parameter, Progress, Run,
-    RunError, Setup, Trace, built_in,
+    Architecture, Counts, ModelUser, Parameter, Progress, Run, RunError, RunResult, Setup, built_in,
 };
 use quell_vm::User;
 use quell_workloads::{Failure, Measure, WORDS, Window, Workload};
 use quell_zero::{ClearPolicy, Plan, Strategy};
 
+use crate::jobs::Job;
 use crate::machines;
-
-/// The inputs of one run.
-#[derive(Clone, Copy, Debug)]
-pub struct Trial<'a> {
-    /// The machine.
-    pub machine: &'a MachineFile,
-    /// The workload.
-    pub workload: Workload,
-    /// The mechanisms that are on.
-    pub policy: Policy,
-    /// The number of CPUs.
-    pub cpus: usize,
-    /// The seed of all random choices.
-    pub seed: u64,
-    /// The number of events to trace; 0 for no trace.
-    pub trace: usize,
-}
 
 /// The results of a run. Counts are those of the measured window.
 #[derive(Clone, Debug)]
@@ -42,68 +25,18 @@ pub struct Outcome {
     pub machine: Counts,
     /// The length of the measured window, in virtual nanoseconds; 0 if the workload opened none.
     pub window_nanoseconds: f64,
-    /// The length of the whole run, in virtual nanoseconds.
-    pub elapsed_nanoseconds: f64,
-    /// The durations of the calls in the measured window, by name.
-    pub latencies: Vec<Latency>,
     /// The number of the workload's operations in the measured window, or 0 if the file's expression has no value.
     pub operations: u64,
-    /// The moves of cache lines, if they were recorded.
-    pub moves: Option<Vec<LineMove>>,
-    /// The number of violations of the contract in the whole run.
-    pub violations: u64,
-    /// The number of accesses that break a clause which the policy gives up.
-    pub expected_violations: u64,
-    /// The first violations, in words.
-    pub breaches: Vec<String>,
-    /// The trace. It's empty unless enabled.
-    pub trace: Trace,
-    /// The simulated accesses of the whole run, per second of the host.
-    pub accesses_per_second: f64,
-    /// The host's time in seconds.
-    pub host_seconds: f64,
+    /// The result of the whole run.
+    pub run: RunResult,
 }
 
 /// The reason why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// The workload can't run with these parameters on this number of CPUs.
-    #[error("{workload}: {why}")]
-    Unfit {
-        /// The name of the workload.
-        workload: &'static str,
-        /// The reason, and a remedy.
-        why: String,
-    },
-    /// The workload needs a kind of memory that the machine lacks.
-    #[error(
-        "{workload} needs {needs}, which {machine} does not have ({} is {value}); {} has it",
-        parameter.name(),
-        having(*parameter)
-    )]
-    Memory {
-        /// The name of the workload.
-        workload: &'static str,
-        /// The missing feature.
-        needs: &'static str,
-        /// The machine.
-        machine: String,
-        /// The machine's parameter that enables the feature.
-        parameter: Parameter,
-        /// The parameter's value.
-        value: usize,
-    },
-    /// The policy broadcasts, but the machine can't.
-    #[error(
-        "the policy {policy} broadcasts, and {machine} cannot: its {} is no",
-        Parameter::Broadcast.name()
-    )]
-    Broadcast {
-        /// The name of the policy.
-        policy: String,
-        /// The machine.
-        machine: String,
-    },
+    /// The machine can't run the workload or the policy, or not on this number of CPUs.
+    #[error("{0}")]
+    Unfit(String),
     /// The machine failed to finish the run.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -134,41 +67,39 @@ fn having(parameter: Parameter) -> String {
 impl TrialError {
     /// Returns whether the user named a machine, value or other thing that doesn't exist.
     pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
-            TrialError::Unfit { .. }
-                | TrialError::Broadcast { .. }
-                | TrialError::Memory { .. }
-                | TrialError::Run(RunError::Unsupported(_))
-        )
+        matches!(self, TrialError::Unfit(_) | TrialError::Run(RunError::Unsupported(_)))
     }
 }
 
-impl Trial<'_> {
+impl Job {
     fn check(&self) -> Result<(), TrialError> {
-        let workload = self.workload.name();
-        self.workload.check(self.cpus).map_err(|why| TrialError::Unfit { workload, why })?;
+        let (workload, machine) = (self.workload.name(), self.machine.name());
+        let unfit = |why: String| Err(TrialError::Unfit(why));
+        if let Err(why) = self.workload.check(self.cpus) {
+            return unfit(format!("{workload}: {why}"));
+        }
         let has = self.machine.choice(Parameter::Broadcast) == "yes";
         let needs = |cpus: usize| cpus > self.machine.count(Parameter::BroadcastAbove);
         if self.machine.policy() != DEFAULT_POLICY && needs(self.cpus) && !has {
-            return Err(TrialError::Broadcast {
-                policy: self.machine.policy().into(),
-                machine: self.machine.name().into(),
-            });
+            return unfit(format!(
+                "the policy {} broadcasts, and {machine} cannot: its {} is no",
+                self.machine.policy(),
+                Parameter::Broadcast.name()
+            ));
         }
         let memory = self.workload.memory(self.cpus);
-        let lacks = |needs, parameter: Parameter| TrialError::Memory {
-            workload,
-            needs,
-            machine: self.machine.name().into(),
-            parameter,
-            value: self.machine.count(parameter),
-        };
-        if memory.slow.is_some() && self.machine.count(Parameter::SlowNodes) == 0 {
-            return Err(lacks("slow memory", Parameter::SlowNodes));
-        }
-        if (self.machine.count(Parameter::Nodes) as u64) < memory.nodes {
-            return Err(lacks("several memory nodes", Parameter::Nodes));
+        for (needs, parameter, least) in [
+            ("slow memory", Parameter::SlowNodes, u64::from(memory.slow.is_some())),
+            ("several memory nodes", Parameter::Nodes, memory.nodes),
+        ] {
+            let value = self.machine.count(parameter);
+            if (value as u64) < least {
+                return unfit(format!(
+                    "{workload} needs {needs}, which {machine} does not have ({} is {value}); {} has it",
+                    parameter.name(),
+                    having(parameter)
+                ));
+            }
         }
         Ok(())
     }
@@ -195,31 +126,11 @@ impl Trial<'_> {
     /// # Errors
     /// See [`TrialError`]. Violations of the contract aren't errors: the outcome contains them.
     pub fn run(&self) -> Result<Outcome, TrialError> {
-        self.run_without(&[])
+        self.run_watched(&Progress::new())
     }
 
-    /// Runs the trial without some guards of the engine and of the manager.
-    ///
-    /// `without` contains the names of the guards' mutants. It works only in the instrumented copy.
-    ///
-    /// # Errors
-    /// See [`TrialError`].
-    pub fn run_without(&self, without: &[&str]) -> Result<Outcome, TrialError> {
-        self.run_watched(without, &Progress::new(), false)
-    }
-
-    /// Runs the trial like [`Trial::run_without`], and reports the progress.
-    ///
-    /// If `lines` is set, it also records which cache lines move.
-    ///
-    /// # Errors
-    /// See [`TrialError`].
-    pub fn run_watched(
-        &self,
-        without: &[&str],
-        progress: &Progress,
-        lines: bool,
-    ) -> Result<Outcome, TrialError> {
+    /// Runs the trial, and reports the progress.
+    pub(crate) fn run_watched(&self, progress: &Progress) -> Result<Outcome, TrialError> {
         self.check()?;
         let memory = self.workload.memory(self.cpus);
         let clear = self.clear();
@@ -227,12 +138,12 @@ impl Trial<'_> {
             cpus: Some(self.cpus),
             seed: self.seed,
             trace: self.trace,
-            lines,
+            lines: self.lines,
             node_bytes: Some(memory.node),
             slow_node_bytes: memory.slow.or(Some(16 << 20)),
-            without,
+            without: self.without,
             progress,
-            ..Setup::new(self.machine)
+            ..Setup::new(&self.machine)
         };
         let program = Program {
             workload: self.workload,
@@ -261,17 +172,9 @@ impl Trial<'_> {
             engine: outcome.engine_window,
             machine: run.window.map_or_else(|| run.counts(), |(_, counts)| counts),
             window_nanoseconds: run.window.map_or(0.0, |(time, _)| time as f64 / 1e3),
-            elapsed_nanoseconds: run.elapsed as f64 / 1e3,
-            accesses_per_second: run.accesses_per_second(),
-            latencies: run.latencies,
-            moves: run.moves,
             operations: Window::of(&program.words.get())
                 .map_or(0, |window| self.workload.operations(window.done)),
-            violations: run.violation_count,
-            expected_violations: run.expected_violations,
-            breaches: run.violations.iter().map(ToString::to_string).collect(),
-            host_seconds: run.host_seconds,
-            trace: run.trace,
+            run,
         })
     }
 }
@@ -302,12 +205,15 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::known;
+    use quell::Policy;
     use quell_clock::built_in;
+    use std::sync::Arc;
 
     /// Checks `together`: by default a discard needs a flush for each 64 pages; with it, one for all 256.
     #[test]
     fn a_file_says_how_many_pages_one_flush_serves() {
-        let machine = built_in("haswell-server").unwrap();
+        let machine = Arc::new(built_in("haswell-server").unwrap());
         let shootdowns = |together: &str| {
             let text = format!(
                 r#"
@@ -337,16 +243,9 @@ program = [ {{ bystand = "1us" }} ]
 "#
             );
             let workload = Workload::parse("large.toml", &text).unwrap();
-            let trial = Trial {
-                machine: &machine,
-                workload,
-                policy: Policy::BASELINE,
-                cpus: 2,
-                seed: 1,
-                trace: 0,
-            };
+            let trial = Job::new(machine.clone(), workload, Policy::BASELINE, 2);
             let outcome = trial.run().unwrap();
-            assert_eq!(outcome.violations, 0);
+            assert_eq!(outcome.run.violation_count, 0);
             outcome.engine.get(quell::Counter::Shootdowns)
         };
         assert_eq!((shootdowns(""), shootdowns("together = 10_000")), (4, 1));
@@ -359,15 +258,9 @@ program = [ {{ bystand = "1us" }} ]
              value = \"nanoseconds\"\n[operation]\nis = \"nothing\"\n[[threads]]\nwhen = \"cpu == 0\"\nprogram = [\n{program}\n]\n\
              [[threads]]\nprogram = [\n{{ begin = true }}\n]\n"
         );
-        let trial = Trial {
-            machine: &built_in("haswell-server").unwrap(),
-            workload: Workload::parse("stuck.toml", &text).unwrap(),
-            policy: Policy::ALL,
-            cpus: 2,
-            seed: 1,
-            trace: 0,
-        };
-        trial.run().unwrap_err().to_string()
+        let machine = built_in("haswell-server").unwrap();
+        let workload = Workload::parse("stuck.toml", &text).unwrap();
+        Job::new(machine.into(), workload, Policy::ALL, 2).run().unwrap_err().to_string()
     }
 
     #[test]
@@ -392,18 +285,10 @@ program = [ {{ bystand = "1us" }} ]
     /// no entry with another call's pending flush.
     #[test]
     fn calls_that_discard_pages_of_their_own_do_not_flush_for_each_other() {
-        let mut workload = Workload::from_name("crowd").unwrap();
-        workload.set("iterations=20").unwrap();
-        let trial = Trial {
-            machine: &built_in("haswell-server").unwrap(),
-            workload,
-            policy: Policy::BASELINE,
-            cpus: 8,
-            seed: 1,
-            trace: 0,
-        };
-        let outcome = trial.run().unwrap();
-        assert_eq!(outcome.violations, 0);
+        let workload = known("crowd", ["iterations=20"]);
+        let machine = built_in("haswell-server").unwrap();
+        let outcome = Job::new(machine.into(), workload, Policy::BASELINE, 8).run().unwrap();
+        assert_eq!(outcome.run.violation_count, 0);
         let engine = |counter| outcome.engine.get(counter);
         assert_eq!(engine(quell::Counter::FlushedPending), 0);
         assert_eq!(engine(quell::Counter::Requested), 8 * 20);
@@ -414,18 +299,59 @@ program = [ {{ bystand = "1us" }} ]
     fn a_run_gives_the_same_figures_wherever_its_memory_is() {
         let machine = built_in("xeon-6430-cxl").unwrap();
         let policy = quell_conformance::parse_policy("S0+S2+S4,asynchronous=no,inline=no").unwrap();
-        let mut workload = Workload::from_name("readers").unwrap();
         // Readers that are always short of memory.
-        for pair in ["threads=2", "size=2M", "fast=2M", "slow=2M", "ahead=32", "reclaimers=2"] {
-            workload.set(pair).unwrap();
-        }
-        let trial =
-            Trial { machine: &machine, workload, policy, cpus: workload.cpus(), seed: 1, trace: 0 };
+        let parameters = ["threads=2", "size=2M", "fast=2M", "slow=2M", "ahead=32", "reclaimers=2"];
+        let workload = known("readers", parameters);
+        let trial = Job::new(machine.into(), workload, policy, workload.cpus());
         // Each run finds the allocator in another state, because the earlier runs left holes.
         let figures = [0, 1000, 2000, 3000].map(|held| {
             let _held: Vec<_> = (0..held).map(|size| vec![0u8; size % 97 + 1]).collect();
             trial.run().unwrap().measure.value
         });
         assert_eq!(figures, [figures[0]; 4]);
+    }
+
+    /// Workload, parameters, machine, policy, CPUs, seed; calls, faults, interrupts taken, the engine's counters.
+    type Row = (&'static str, &'static str, &'static str, &'static str, usize, u64, [u64; 4]);
+
+    #[rustfmt::skip]
+    const COUNTED: &[Row] = &[
+        ("dontneed", "iterations=300", "haswell-server", "all", 2, 1, [300, 300, 300, 2100]),
+        ("dontneed", "iterations=300 pages=40 stride=2", "haswell-server", "all", 4, 1, [300, 12000, 900, 4500]),
+        ("dontneed", "iterations=200 unmap=yes", "haswell-server", "baseline", 3, 1, [400, 200, 400, 2000]),
+        ("dontneed", "iterations=200 idle=yes touch=no", "haswell-server", "S0+S4", 3, 1, [202, 0, 0, 0]),
+        ("fileio", "duration=4ms", "haswell-server", "all", 4, 1, [48, 1372, 162, 811]),
+        ("fileio", "duration=3ms files=3 size=100K block=1000", "haswell-server", "baseline", 6, 7, [21, 395, 1970, 7092]),
+        ("swap", "rounds=3", "haswell-server", "all", 3, 1, [3, 768, 48, 264]),
+        ("swap", "rounds=3 clean=yes", "haswell-server", "all", 3, 1, [3, 0, 0, 0]),
+        ("swap", "rounds=2 zeros=yes size=3M", "haswell-server", "baseline", 1, 1, [2, 1536, 0, 4608]),
+        ("migrate", "rounds=2 size=2M", "kunpeng-920", "all", 1, 1, [2, 0, 0, 2050]),
+        ("migrate", "rounds=3 size=2M readers=yes", "kunpeng-920", "baseline", 4, 1, [3, 4606, 0, 4608]),
+        ("demand", "size=300M", "haswell-server", "all", 2, 1, [0, 300, 0, 0]),
+        ("demand", "size=3M page=4K", "haswell-server", "baseline", 3, 1, [0, 2304, 0, 0]),
+        ("demand", "size=2G page=1G", "haswell-server", "all", 1, 1, [0, 2, 0, 0]),
+        ("pingpong", "switches=500", "haswell-server", "all", 1, 1, [500, 0, 0, 1000]),
+        ("pingpong", "switches=300 pages=20 drops=3 processes=5", "haswell-server", "all", 3, 1, [1283, 998, 100, 2955]),
+        ("pingpong", "switches=300 pages=20 drops=3 clean=yes", "haswell-server", "baseline", 2, 1, [935, 1331, 465, 4575]),
+        ("readers", "threads=3 size=6M fast=4M slow=8M ahead=128", "xeon-6430-cxl", "all", 9, 1, [0, 4608, 294, 10755]),
+        ("readers", "threads=2 size=4M fast=3M slow=0 ahead=64 reclaimers=2 own=0", "haswell-server", "all-S3", 8, 3, [3719, 3072, 560, 2898]),
+    ];
+
+    /// Checks that workload files count the same events as the Rust programs that they replaced. The counts depend on the
+    /// order in which CPUs arrive, so a change of a machine file or of the engine may move some; then update them from
+    /// `quell run --json`.
+    #[test]
+    fn files_count_what_the_programs_in_rust_counted() {
+        for &(name, parameters, machine, policy, cpus, seed, counted) in COUNTED {
+            let machine = built_in(machine).unwrap();
+            let workload = known(name, parameters.split(' '));
+            let policy = quell_conformance::parse_policy(policy).unwrap();
+            let trial = Job { seed, ..Job::new(machine.into(), workload, policy, cpus) };
+            let outcome = trial.run().unwrap();
+            let counts = outcome.machine;
+            let engine = outcome.engine.iter().map(|(_, count)| count).sum();
+            let now = [counts.calls, counts.faults, counts.interrupts_taken, engine];
+            assert_eq!(now, counted, "{name} {parameters} on {cpus} CPUs");
+        }
     }
 }

@@ -19,10 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use quell_clock::file::{built_in_kernel, no_kernel};
 use quell_clock::{KernelFile, MachineFile, Parameter as P};
+use quell_model::jobs::Job;
 use quell_model::kernels;
-use quell_model::trial::Trial;
 use quell_threads::cores;
 use quell_workloads::Workload;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -441,15 +440,8 @@ impl Operation {
             if before.is_empty() || before.ends_with(", ") { "" } else { "," },
         );
         let workload = Workload::parse("path.toml", &text).with_context(|| self.what)?;
-        let trial = Trial {
-            machine,
-            workload,
-            policy: Kernel::running().map_or_else(|_| quell::Policy::default(), |one| one.policy),
-            cpus: 1,
-            seed: quell_model::jobs::SEED,
-            trace: 0,
-        };
-        Ok(trial.run()?.measure.value)
+        let policy = Kernel::running().map_or_else(|_| quell::Policy::default(), |one| one.policy);
+        Ok(Job::new(machine.clone().into(), workload, policy, 1).run()?.measure.value)
     }
 }
 
@@ -460,7 +452,8 @@ impl Operation {
 pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
     let cpus = cores::allowed().context("cannot read the CPU affinity")?;
     let share = Duration::from_secs_f64(seconds / OPERATIONS.len() as f64 / 2.0);
-    let mut machine = nearest_built_in()?.with_kernel(&kernels::find("quell-vm")?);
+    let mut machine =
+        nearest_built_in()?.with_kernel(&kernels::find("quell-vm").map_err(anyhow::Error::msg)?);
     if let Some(mhz) = Processor::of_this_host().megahertz {
         machine = machine.with_text("/proc/cpuinfo", &[format!("cpu.frequency={mhz}MHz")])?;
     }
@@ -511,8 +504,7 @@ pub fn measure(seconds: f64) -> anyhow::Result<Profile> {
         // The panic tells the command whether the system refused a thread.
         work.join().unwrap_or_else(|panicked| resume_unwind(panicked))
     })?;
-    let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
-    KernelFile::parse_on("the measured kernel", &text, base)?;
+    KernelFile::parse("the measured kernel", &text)?;
     Ok(Profile { release, machine: machine.name().into(), costs, text })
 }
 

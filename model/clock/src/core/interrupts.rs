@@ -1,15 +1,15 @@
 //! Interrupts: sending, delivery, masking, handlers.
 
 use super::Core;
-use crate::file::Time;
-use crate::flushes::{FlushCosts, Protocol};
+use crate::file::{Parameter as P, Time};
+use crate::flushes::Protocol;
 use crate::trace::Mark;
 use quell::CpuSet;
 
 impl Core {
     /// Turns interrupts off or on. Returns whether they were on.
     pub fn set_masked(&mut self, masked: bool) -> bool {
-        let mask = self.costs.mask;
+        let mask = self.costs.time(P::Mask);
         let cpu = self.cpu();
         cpu.now += mask;
         let were_on = !cpu.masked;
@@ -31,21 +31,20 @@ impl Core {
                 self.oracle.misuse(from, start, format!("interrupt sent to CPU {target}"));
                 continue;
             }
-            if target / self.costs.interrupt_cluster != cluster {
-                cluster = target / self.costs.interrupt_cluster;
+            if target / self.costs.count(P::InterruptCluster) != cluster {
+                cluster = target / self.costs.count(P::InterruptCluster);
                 self.cpus[from].now += self.costs.interrupt_send;
             }
             let at = self.crossed(from, target) + self.costs.interrupt_delivery;
             let arrivals = &mut self.cpus[target].arrivals;
             let place = arrivals.partition_point(|&earlier| earlier <= at);
             arrivals.insert(place, at);
-            self.limits = self.scheduler.arrival(&mut self.cpus, target, at);
+            self.limits = self.scheduler.arrival(&self.cpus, target, at);
             self.trace.mark(target, at, Mark::Arrives(from));
             sent += 1;
         }
         self.cpus[from].counts.interrupts_sent += sent;
-        let now = self.cpus[from].now;
-        self.trace.span(from, start, now, Mark::Send(sent));
+        self.trace_since(start, Mark::Send(sent));
         self.refresh();
     }
 
@@ -56,9 +55,9 @@ impl Core {
         if self.costs.topology.socket(from) == socket {
             return now;
         }
-        let through = now.max(self.link_busy[socket]) + self.costs.interrupt_link;
+        let through = now.max(self.link_busy[socket]) + self.costs.time(P::InterruptLink);
         self.link_busy[socket] = through;
-        through + self.costs.interrupt_remote
+        through + self.costs.time(P::InterruptRemote)
     }
 
     /// Sends a non-maskable interrupt.
@@ -66,7 +65,7 @@ impl Core {
         let at = self.cpus[self.current].now + self.costs.interrupt_delivery;
         self.cpus[target].nmi.get_or_insert(at);
         if target != self.current {
-            self.limits = self.scheduler.arrival(&mut self.cpus, target, at);
+            self.limits = self.scheduler.arrival(&self.cpus, target, at);
         }
         self.refresh();
     }
@@ -91,19 +90,19 @@ impl Core {
         cpu.masked = cpu.was_masked;
         cpu.in_interrupt = false;
         cpu.now += exit;
-        let (since, now) = (cpu.handler_since, cpu.now);
-        cpu.counts.handling += now - since;
-        self.trace.span(self.current, since, now, Mark::Handler);
+        let since = cpu.handler_since;
+        cpu.counts.handling += cpu.now - since;
+        self.trace_since(since, Mark::Handler);
         self.refresh();
     }
 
     /// Arms the running CPU's timer for its next tick, if a protocol uses ticks. A tick arrives even if interrupts are
     /// off.
     pub fn arm_timer(&mut self) {
-        let FlushCosts { protocol, tick, .. } = self.costs.flushes;
-        if protocol != Protocol::Latr {
+        if self.costs.protocol != Protocol::Latr {
             return;
         }
+        let tick = self.costs.time(P::Tick);
         // CPUs tick at different times.
         let phase = tick * self.current as Time / self.cpus.len() as Time;
         let cpu = self.cpu();

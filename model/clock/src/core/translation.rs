@@ -1,6 +1,7 @@
 //! Effects and costs of invalidations, broadcasts and root loads.
 
 use super::Core;
+use crate::file::Parameter as P;
 use crate::trace::Mark;
 use quell::{Invalidation, Scope, Tag};
 
@@ -33,31 +34,28 @@ impl Core {
                 let pages = range.strides();
                 self.cpu().counts.invalidated_pages += pages;
                 let tables = scope == Scope::Tables;
-                (pages * self.costs.invalidate_page, Mark::Pages(pages, tables))
+                (pages * self.costs.time(P::InvalidatePage), Mark::Pages(pages, tables))
             }
             Invalidation::Tag(tag) => {
                 self.cpu().counts.invalidated_tags += 1;
-                (self.costs.invalidate_tag, Mark::Tag(tag.0))
+                (self.costs.time(P::InvalidateTag), Mark::Tag(tag.0))
             }
             Invalidation::All | Invalidation::Everything => {
                 self.cpu().counts.invalidated_all += 1;
-                (self.costs.invalidate_all, Mark::All)
+                (self.costs.time(P::InvalidateAll), Mark::All)
             }
         };
         self.apply(self.current, what);
         // It's a serialising instruction, so we wait for the stores before it.
         let cpu = self.cpu();
         cpu.now = cpu.now.max(cpu.stores_done) + cost;
-        let now = cpu.now;
-        self.trace.span(self.current, start, now, mark);
+        self.trace_since(start, mark);
     }
 
     /// Checks that the machine has broadcasts.
     fn check_broadcast(&mut self) {
         if !self.costs.features().broadcast {
-            let (cpu, now) = (self.current, self.cpu().now);
-            let what = "broadcast on a machine without broadcasts".into();
-            self.oracle.misuse(cpu, now, what);
+            self.misuse("broadcast on a machine without broadcasts".into());
         }
     }
 
@@ -68,9 +66,9 @@ impl Core {
         };
         let (start, pages, stride) = (range.start.0, range.pages, range.stride.pages());
         if pages == 0 || !pages.is_multiple_of(stride) || !start.is_multiple_of(stride) {
-            let what = format!("{pages} pages from {start:#x} invalidated in strides of {stride}");
-            let (cpu, now) = (self.current, self.cpu().now);
-            self.oracle.misuse(cpu, now, what);
+            self.misuse(format!(
+                "{pages} pages from {start:#x} invalidated in strides of {stride}"
+            ));
         }
     }
 
@@ -85,28 +83,25 @@ impl Core {
         };
         let others = self.cpus.len() as u64 - 1;
         self.broadcasts += operations;
-        let from = self.current;
-        let cpu = &mut self.cpus[from];
+        let cpu = &mut self.cpus[self.current];
         // We count them as taken: the CPU's own broadcasts don't disturb it.
         cpu.disturbed_by += operations;
         cpu.counts.broadcasts += operations;
         cpu.broadcasts.push(what);
         let start = cpu.now;
-        cpu.now += operations * self.costs.broadcast_issue;
-        let occupied = operations * self.costs.broadcast_occupancy * others;
+        cpu.now += operations * self.costs.time(P::BroadcastIssue);
+        let occupied = operations * self.costs.time(P::BroadcastOccupancy) * others;
         self.broadcast_busy = self.broadcast_busy.max(start) + occupied;
-        let done = self.broadcast_busy.max(cpu.now) + self.costs.broadcast_latency;
+        let done = self.broadcast_busy.max(cpu.now) + self.costs.time(P::BroadcastLatency);
         cpu.broadcasts_done = cpu.broadcasts_done.max(done);
-        let now = cpu.now;
-        self.trace.span(from, start, now, Mark::Broadcast(operations));
+        self.trace_since(start, Mark::Broadcast(operations));
     }
 
     pub fn complete_broadcasts(&mut self) {
         self.check_broadcast();
-        let fence = self.costs.fence;
-        let drain = self.costs.broadcast_drain;
-        let from = self.current;
-        let sent = std::mem::take(&mut self.cpus[from].broadcasts);
+        let fence = self.costs.time(P::Fence);
+        let drain = self.costs.time(P::BroadcastDrain);
+        let sent = std::mem::take(&mut self.cpu().broadcasts);
         for &what in &sent {
             for cpu in 0..self.cpus.len() {
                 self.apply(cpu, what);
@@ -119,9 +114,8 @@ impl Core {
         if std::mem::take(&mut cpu.filled_page) {
             cpu.now += drain;
         }
-        let now = cpu.now;
-        cpu.counts.waiting_for_broadcasts += now - start;
-        self.trace.span(from, start, now, Mark::Completion(sent.len() as u64));
+        cpu.counts.waiting_for_broadcasts += cpu.now - start;
+        self.trace_since(start, Mark::Completion(sent.len() as u64));
     }
 
     pub fn load_root(&mut self, root: Option<quell::Frame>, tag: Tag, keep: bool) {
@@ -129,12 +123,12 @@ impl Core {
         let keep = keep && tagged;
         let space = root.map(|root| self.oracle.space_of(root));
         let cost = if keep || root.is_none() && tagged {
-            self.costs.root_keep
+            self.costs.time(P::RootKeep)
         } else {
-            self.costs.root_flush
+            self.costs.time(P::RootFlush)
         };
-        let start = self.cpu().now;
         let cpu = self.cpu();
+        let start = cpu.now;
         cpu.counts.root_loads += 1;
         cpu.root = root;
         cpu.tag = tag;
@@ -147,7 +141,6 @@ impl Core {
             cpu.counts.invalidated_tags += 1;
         }
         cpu.now = cpu.now.max(cpu.stores_done) + cost;
-        let now = cpu.now;
-        self.trace.span(self.current, start, now, Mark::Root(tag.0, keep));
+        self.trace_since(start, Mark::Root(tag.0, keep));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::cpu::Activity;
-use crate::file::Time;
+use crate::file::{Parameter as P, Time};
 use crate::lines::LineUse;
 use crate::moves::MovedLine;
 use quell_vm::machine::TABLE_WORDS;
@@ -32,9 +32,9 @@ impl Core {
             // A store enters the store buffer; an operation that needs it visible waits for it.
             LineUse::Store => {
                 cpu.stores_done = cpu.stores_done.max(access.ready);
-                cpu.now += self.costs.l1_line;
+                cpu.now += self.costs.time(P::L1Hit);
                 if order == Ordering::SeqCst {
-                    cpu.now = cpu.now.max(cpu.stores_done) + self.costs.atomic;
+                    cpu.now = cpu.now.max(cpu.stores_done) + self.costs.time(P::Atomic);
                 }
             }
             LineUse::Load => {
@@ -46,7 +46,7 @@ impl Core {
                     true => access.ready.max(cpu.stores_done),
                     false => access.ready,
                 };
-                cpu.now = ready + self.costs.atomic;
+                cpu.now = ready + self.costs.time(P::Atomic);
             }
         }
         if access.transferred {
@@ -68,14 +68,12 @@ impl Core {
             let wake = self.cpus[watcher].poll.turn_that_sees(line, at);
             self.limits = self.scheduler.wake(watcher, wake);
         }
-        let due = self.cpus[self.current].due();
-        self.shared_until = self.limits.shared.min(due);
-        self.local_until = self.limits.local.min(due);
+        self.refresh();
     }
 
     /// Performs one turn of a waiting loop. Returns whether the CPU now sleeps until it is woken.
     pub fn relax(&mut self) -> bool {
-        let pause = self.costs.pause;
+        let pause = self.costs.time(P::Pause);
         let current = self.current;
         let cpu = &mut self.cpus[current];
         cpu.counts.relaxes += 1;
@@ -92,7 +90,7 @@ impl Core {
             self.lines.watch(line, current);
         }
         self.cpus[current].activity = Activity::Polling;
-        self.scheduler.wait(&mut self.cpus, current, poll.latest());
+        self.scheduler.wait(&self.cpus, current, poll.latest());
         true
     }
 
@@ -146,17 +144,20 @@ impl Core {
             self.moved(MovedLine::Words(line), None, 1, time);
         }
         let cpu = &mut self.cpus[self.current];
-        cpu.now +=
-            if self.costs.nested_walk == 1.0 { time } else { nested(time, self.costs.nested_walk) };
+        cpu.now += if self.costs.amount(P::NestedWalk) == 1.0 {
+            time
+        } else {
+            nested(time, self.costs.amount(P::NestedWalk))
+        };
         if kind == LineUse::Modify {
             let start = cpu.now;
-            cpu.now += self.costs.atomic;
+            cpu.now += self.costs.time(P::Atomic);
             self.wake_watchers(line, start);
         }
     }
 
     pub fn fence(&mut self) {
-        let fence = self.costs.fence;
+        let fence = self.costs.time(P::Fence);
         let cpu = self.cpu();
         cpu.counts.fences += 1;
         cpu.now = cpu.now.max(cpu.stores_done) + fence;

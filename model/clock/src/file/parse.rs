@@ -1,13 +1,13 @@
 //! Parses text into a [`MachineFile`] or a list of mistakes with lines.
 
-use super::builtin::{BUILT_IN, KERNELS, POLICIES};
 use super::machine::{KernelFile, MachineFile, PolicyFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
+use super::{BUILT_IN, KERNELS, POLICIES};
 use crate::Architecture;
 use quell_workloads::files::{FileError, Item, MOST_MISTAKES, Reader, found, hint};
 use toml::de::{DeTable, DeValue};
 
-/// Reads one `{ value, unit, source, assumed }`.
+/// Reads one `{ value, unit, source, assumed }`, or reports a mistake.
 fn value(
     reader: &mut Reader<'_>,
     parameter: Parameter,
@@ -17,26 +17,26 @@ fn value(
     let name = parameter.name();
     let description = parameter.description();
     let here = at.span().start;
+    let refuse = |reader: &mut Reader<'_>, at: usize, message: String| {
+        reader.refuse(at, &name, message);
+        None
+    };
     let Some(table) = at.get_ref().as_table() else {
         let found = found(at.get_ref());
-        reader.refuse(
-            here,
-            &name,
-            format!(
-                "expected {{ value = …, unit = …, source = … }}, found {found}; this is: {}",
-                description.meaning.trim()
-            ),
+        let meaning = description.meaning.trim();
+        let message = format!(
+            "expected {{ value = …, unit = …, source = … }}, found {found}; this is: {meaning}"
         );
-        return None;
+        return refuse(reader, here, message);
     };
+    let known = ["value", "unit", "source", "assumed"];
     for (key, inner) in table {
-        if !matches!(key.get_ref().as_ref(), "value" | "unit" | "source" | "assumed") {
-            let word = key.get_ref();
-            let near = hint(word, ["value", "unit", "source", "assumed"]);
+        let word = key.get_ref().as_ref();
+        if !known.contains(&word) {
+            let near = hint(word, known);
             let message =
                 format!("unknown key `{word}`{near}; expected value, unit, source and assumed");
-            reader.refuse(key.span().start.min(inner.span().start), &name, message);
-            return None;
+            return refuse(reader, key.span().start.min(inner.span().start), message);
         }
     }
     let assumed = reader.truth(&format!("{name}.assumed"), table.get("assumed"));
@@ -45,91 +45,53 @@ fn value(
         None => String::new(),
     };
     if source.trim().is_empty() && !assumed {
-        reader.refuse(here, &name, "a value needs a `source`; a guess is marked `assumed = true`");
-        return None;
+        let message = "a value needs a `source`; a guess is marked `assumed = true`";
+        return refuse(reader, here, message.into());
     }
     let Some(inner) = table.get("value") else {
-        reader.refuse(here, &name, "`value` is missing");
-        return None;
+        return refuse(reader, here, "`value` is missing".into());
     };
     let at = inner.span().start;
-    let (amount, written, unit) = match description.unit {
-        Unit::Choice(words) => {
-            let word = reader.text(&name, inner)?;
-            let Some(index) = words.iter().position(|&known| known == word) else {
-                reader.refuse(
-                    at,
-                    &name,
-                    format!(
-                        "`{word}` is not one of {}{}",
-                        words.join(", "),
-                        hint(&word, words.iter().copied())
-                    ),
-                );
-                return None;
-            };
-            (index as f64, word, String::new())
-        }
-        unit => {
-            let Some(number) = number(inner.get_ref()) else {
-                let message = format!(
-                    "expected a number from {} to {}{}, found {}",
-                    description.least,
-                    description.most,
-                    unit.of_ranges(),
-                    found(inner.get_ref())
-                );
-                reader.refuse(at, &name, message);
-                return None;
-            };
-            let spellings = unit.spellings();
-            let known = || {
-                let names: Vec<_> = spellings.iter().map(|(name, _)| *name).collect();
-                names.join(", ")
-            };
-            let written = match table.get("unit") {
-                Some(inner) => reader.text(&name, inner)?,
-                None => {
-                    reader.refuse(at, &name, format!("`unit` is missing: one of {}", known()));
-                    return None;
-                }
-            };
-            let Some(&(_, factor)) = spellings.iter().find(|(name, _)| *name == written) else {
-                reader.refuse(at, &name, format!("unit `{written}` is not one of {}", known()));
-                return None;
-            };
-            // A wrong frequency is already reported; we still check the other values.
-            let factor = match (written.as_str(), cycle) {
-                ("cycles", cycle) => cycle.unwrap_or(1000.0),
-                _ => factor,
-            };
-            (number * factor, number.to_string(), written)
-        }
+    let (low, high, in_unit) = (description.least, description.most, description.unit.of_ranges());
+    if let Unit::Choice(words) = description.unit {
+        let written = reader.text(&name, inner)?;
+        let Some(index) = words.iter().position(|&known| known == written) else {
+            let near = hint(&written, words.iter().copied());
+            let message = format!("`{written}` is not one of {}{near}", words.join(", "));
+            return refuse(reader, at, message);
+        };
+        let (amount, unit) = (index as f64, String::new());
+        return Some(Value { amount, written, unit, source, assumed, from_part: false });
+    }
+    let Some(number) = number(inner.get_ref()) else {
+        let found = found(inner.get_ref());
+        let message = format!("expected a number from {low} to {high}{in_unit}, found {found}");
+        return refuse(reader, at, message);
     };
+    let spellings = description.unit.spellings();
+    let units = spellings.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let Some(unit) = table.get("unit") else {
+        return refuse(reader, at, format!("`unit` is missing: one of {units}"));
+    };
+    let unit = reader.text(&name, unit)?;
+    let Some(&(_, factor)) = spellings.iter().find(|(name, _)| *name == unit) else {
+        return refuse(reader, at, format!("unit `{unit}` is not one of {units}"));
+    };
+    // A wrong frequency is already reported; we still check the other values.
+    let factor = if unit == "cycles" { cycle.unwrap_or(1000.0) } else { factor };
+    let (amount, written) = (number * factor, number.to_string());
     let (least, most) = bounds(description);
     if !(least..=most).contains(&amount) {
-        let (low, high) = (description.least, description.most);
-        let in_unit = description.unit.of_ranges();
         // We write all digits only if they are few.
-        let written = match written.len() < 20 {
-            true => written,
-            false => found(inner.get_ref()),
+        let written = if written.len() < 20 { written } else { found(inner.get_ref()) };
+        let message = match unit.as_str() {
+            "1" => format!("{written} is out of range: expected {low} to {high}"),
+            unit => format!("{written} {unit} is out of range: expected {low} to {high}{in_unit}"),
         };
-        reader.refuse(
-            at,
-            &name,
-            match unit.as_str() {
-                "1" => format!("{written} is out of range: expected {low} to {high}"),
-                unit => {
-                    format!("{written} {unit} is out of range: expected {low} to {high}{in_unit}")
-                }
-            },
-        );
-        return None;
+        return refuse(reader, at, message);
     }
     if description.unit == Unit::Count && amount.fract() != 0.0 {
-        reader.refuse(at, &name, format!("expected a whole number, found {written}"));
-        return None;
+        return refuse(reader, at, format!("expected a whole number, found {written}"));
     }
     Some(Value { amount, written, unit, source, assumed, from_part: false })
 }
@@ -153,7 +115,9 @@ impl MachineFile {
     /// If the text isn't TOML, or a key is unknown, missing, of the wrong type or unit, or out of range. The error
     /// contains all mistakes, with lines.
     pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
-        parse(path, text, built_in_base)
+        Self::parse_on(path, text, |wanted| {
+            built_in(wanted).ok_or_else(|| not_built_in("built-in machine", wanted, BUILT_IN))
+        })
     }
 
     /// Reads a machine file that may be based on any other file.
@@ -167,14 +131,22 @@ impl MachineFile {
         text: &str,
         base: impl FnOnce(&str) -> Result<Self, String>,
     ) -> Result<Self, FileError> {
-        parse(path, text, base)
+        parse(path, text, base, Kind::Machine)
     }
 }
 
 impl KernelFile {
-    /// Reads a kernel file, which may be based on another.
+    /// Reads a kernel file, which may be based on a built-in one.
     ///
-    /// `base` gets the name of the other file and returns its content, or an error.
+    /// # Errors
+    /// As [`MachineFile::parse`].
+    pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
+        Self::parse_on(path, text, |wanted| {
+            built_in_kernel(wanted).ok_or_else(|| not_built_in("kernel", wanted, KERNELS))
+        })
+    }
+
+    /// Reads a kernel file, which may be based on the one that `base` returns.
     ///
     /// # Errors
     /// As [`MachineFile::parse`].
@@ -183,10 +155,8 @@ impl KernelFile {
         text: &str,
         base: impl FnOnce(&str) -> Result<Self, String>,
     ) -> Result<Self, FileError> {
-        let mut reader = Reader::new(text);
         let base = |wanted: &str| base(wanted).map(|kernel| kernel.costs);
-        let costs = read(&mut reader, base, Kind::Kernel);
-        reader.finish(path, costs.map(|costs| KernelFile { costs }))
+        parse(path, text, base, Kind::Kernel).map(|costs| KernelFile { costs })
     }
 }
 
@@ -196,14 +166,23 @@ impl PolicyFile {
     /// # Errors
     /// As [`MachineFile::parse`].
     pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
-        let mut reader = Reader::new(text);
         let base = |wanted: &str| {
             let found = built_in_policy(wanted).map(|policy| policy.costs);
-            found.ok_or_else(|| no_policy(wanted))
+            found.ok_or_else(|| not_built_in("policy file", wanted, POLICIES))
         };
-        let costs = read(&mut reader, base, Kind::Policy);
-        reader.finish(path, costs.map(|costs| PolicyFile { costs }))
+        parse(path, text, base, Kind::Policy).map(|costs| PolicyFile { costs })
     }
+}
+
+fn parse(
+    path: &str,
+    text: &str,
+    base: impl FnOnce(&str) -> Result<MachineFile, String>,
+    kind: Kind,
+) -> Result<MachineFile, FileError> {
+    let mut reader = Reader::new(text);
+    let file = read(&mut reader, base, kind);
+    reader.finish(path, file)
 }
 
 /// The policy of a machine file: the engine's mechanisms.
@@ -216,12 +195,8 @@ pub fn built_in_policy(name: &str) -> Option<PolicyFile> {
     PolicyFile::parse(&format!("{name}.toml"), text).ok()
 }
 
-/// Returns the message about a policy that isn't built in.
-pub fn no_policy(wanted: &str) -> String {
-    not_built_in("policy file", wanted, POLICIES)
-}
-
-fn not_built_in(kind: &str, wanted: &str, files: &[(&str, &str)]) -> String {
+/// Returns the message about a file that isn't built in. `kind` is the kind of file, and `files` are the built-in ones.
+pub fn not_built_in(kind: &str, wanted: &str, files: &[(&str, &str)]) -> String {
     let names = || files.iter().map(|(name, _)| *name);
     let known: Vec<_> = names().collect();
     format!("no {kind} `{wanted}`{}; built in are {}", hint(wanted, names()), known.join(", "))
@@ -233,19 +208,8 @@ pub const DEFAULT_KERNEL: &str = "quell-vm";
 /// Returns the built-in kernel with this name, if any.
 pub fn built_in_kernel(name: &str) -> Option<KernelFile> {
     let (name, text) = KERNELS.iter().find(|(known, _)| *known == name)?;
-    let base = |wanted: &str| built_in_kernel(wanted).ok_or_else(|| no_kernel(wanted));
     // A test reads every built-in file.
-    KernelFile::parse_on(&format!("{name}.toml"), text, base).ok()
-}
-
-/// Returns the message about a kernel that isn't built in.
-pub fn no_kernel(wanted: &str) -> String {
-    not_built_in("kernel", wanted, KERNELS)
-}
-
-/// Finds a built-in machine for a file to be based on.
-fn built_in_base(wanted: &str) -> Result<MachineFile, String> {
-    built_in(wanted).ok_or_else(|| not_built_in("built-in machine", wanted, BUILT_IN))
+    KernelFile::parse(&format!("{name}.toml"), text).ok()
 }
 
 /// Returns the built-in machine with this name, if any.
@@ -253,16 +217,6 @@ pub fn built_in(name: &str) -> Option<MachineFile> {
     let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
     // A test reads every built-in file.
     MachineFile::parse(&format!("{name}.toml"), text).ok()
-}
-
-pub(super) fn parse(
-    path: &str,
-    text: &str,
-    base: impl FnOnce(&str) -> Result<MachineFile, String>,
-) -> Result<MachineFile, FileError> {
-    let mut reader = Reader::new(text);
-    let file = read(&mut reader, base, Kind::Machine);
-    reader.finish(path, file)
 }
 
 /// The object that a file describes.
@@ -315,7 +269,8 @@ fn read(
                 let wanted = reader.text(word, value)?;
                 kernel = built_in_kernel(&wanted);
                 if kernel.is_none() {
-                    reader.refuse(value.span().start, word, no_kernel(&wanted));
+                    let message = not_built_in("kernel", &wanted, KERNELS);
+                    reader.refuse(value.span().start, word, message);
                 }
             }
             _ if has(word) => {}

@@ -1,7 +1,7 @@
 //! The cost of a line for each CPU.
 
 use super::*;
-use crate::file::built_in;
+use crate::file::{Parameter as P, built_in};
 
 struct TestBed {
     costs: Costs,
@@ -36,7 +36,7 @@ const BEYOND: usize = 200;
 #[test]
 fn a_line_in_no_cache_comes_from_memory_and_stays() {
     let mut bed = TestBed::new();
-    let (memory, l1) = (bed.costs.memory_line, bed.costs.l1_line);
+    let (memory, l1) = (bed.costs.time(P::MemoryLatency), bed.costs.time(P::L1Hit));
     assert_eq!(bed.cost(0, LINE, LineUse::Load), (memory, false));
     assert_eq!(bed.cost(0, LINE + 56, LineUse::Load), (l1, false), "same line");
     assert_eq!(bed.cost(0, LINE + 64, LineUse::Load), (memory, false), "another");
@@ -47,9 +47,12 @@ fn a_changed_line_travels_by_distance_and_is_then_shared() {
     for reader in [1, FAR, BEYOND] {
         let mut bed = TestBed::new();
         bed.cost(0, LINE, LineUse::Store);
-        let transfer =
-            if reader == 1 { bed.costs.transfer_socket } else { bed.costs.transfer_remote };
-        let l1 = bed.costs.l1_line;
+        let transfer = if reader == 1 {
+            bed.costs.time(P::TransferSocket)
+        } else {
+            bed.costs.time(P::TransferRemote)
+        };
+        let l1 = bed.costs.time(P::L1Hit);
         assert_eq!(bed.cost(reader, LINE, LineUse::Load), (transfer, true));
         assert_eq!(bed.cost(reader, LINE, LineUse::Load), (l1, false));
         assert_eq!(bed.cost(0, LINE, LineUse::Load), (l1, false));
@@ -63,9 +66,13 @@ fn a_write_takes_the_line_away_from_the_farthest_reader() {
         bed.cost(0, LINE, LineUse::Load);
         bed.cost(1, LINE, LineUse::Load);
         bed.cost(reader, LINE, LineUse::Load);
-        let transfer = if remote { bed.costs.transfer_remote } else { bed.costs.transfer_socket };
+        let transfer = if remote {
+            bed.costs.time(P::TransferRemote)
+        } else {
+            bed.costs.time(P::TransferSocket)
+        };
         assert_eq!(bed.cost(0, LINE, LineUse::Modify), (transfer, true));
-        assert_eq!(bed.cost(0, LINE, LineUse::Modify), (bed.costs.l1_line, false));
+        assert_eq!(bed.cost(0, LINE, LineUse::Modify), (bed.costs.time(P::L1Hit), false));
         assert!(bed.cost(reader, LINE, LineUse::Load).1, "the reader lost it");
     }
 }
@@ -79,7 +86,7 @@ fn transfers_of_one_line_queue_and_of_others_do_not() {
         |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now).ready;
     modify(0, number, 0);
     modify(0, other, 0);
-    let transfer = bed.costs.transfer_socket;
+    let transfer = bed.costs.time(P::TransferSocket);
     let mut modify =
         |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now).ready;
     assert_eq!(modify(1, number, 1_000_000), 1_000_000 + transfer);
@@ -95,13 +102,13 @@ fn what_exceeds_a_cache_comes_from_the_next() {
     for line in 0..2 * lines {
         bed.cost(0, 64 * line, LineUse::Load);
     }
-    let (l1, l2) = (bed.costs.l1_line, bed.costs.l2_line);
+    let (l1, l2) = (bed.costs.time(P::L1Hit), bed.costs.time(P::CacheL2Hit));
     assert_eq!(bed.cost(0, 0, LineUse::Load).0, l2);
     assert_eq!(bed.cost(0, 0, LineUse::Load).0, l1);
     for line in 0..2 * bed.costs.l2_lines {
         bed.cost(0, 64 * line, LineUse::Load);
     }
-    let llc = bed.costs.llc_line;
+    let llc = bed.costs.time(P::LlcHit);
     assert_eq!(bed.cost(0, 0, LineUse::Load).0, llc);
 }
 

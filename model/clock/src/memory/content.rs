@@ -12,12 +12,10 @@ const LINE: usize = 64;
 /// The content of a page.
 #[derive(Clone, Default)]
 pub(super) enum Content {
-    /// Zeros.
     #[default]
     Zero,
     /// One value in each line of a run, and another one in the next run.
     Runs(Runs),
-    /// Anything.
     Any(Box<Bytes>),
 }
 
@@ -39,7 +37,6 @@ impl Runs {
         Runs { first: value, second: 0, word, start: line, middle: line + 1, end: line + 1 }
     }
 
-    /// Returns a word of a line.
     #[inline]
     fn load(&self, line: u8, word: u8) -> u64 {
         if word != self.word || line < self.start || line >= self.end {

@@ -116,16 +116,6 @@ fn any_content_is_kept_whatever_its_form() {
 }
 
 #[test]
-fn copies_carry_contents_and_zeros() {
-    let mut memory = memory();
-    memory.store(Frame(100), 0, 5);
-    memory.store(Frame(201), 0, 6);
-    memory.copy(Frame(100), Frame(200), 2);
-    assert_eq!(memory.load(Frame(200), 0), 5);
-    assert_eq!(memory.load(Frame(201), 0), 0);
-}
-
-#[test]
 fn histories_are_kept_for_many_and_for_each() {
     let mut memory = memory();
     let owned = History { allocated: 9, state: State::Owned, ..History::default() };

@@ -20,9 +20,8 @@
 //! Calls that overlap an access get the benefit of the doubt: a translation may be used if it was filled while the call
 //! that revokes it was under way.
 
-use super::{Kind, Revocations, SMALL_RANGE, Verdict};
+use super::{Revocations, SMALL_RANGE};
 use crate::core::Core;
-use crate::file::Time;
 use crate::memory::{History, State};
 use crate::tlb::{Rights, Translation};
 use quell::{CpuId, Frame, Page, PageRange};
@@ -38,15 +37,11 @@ impl Core {
         violation
     }
 
-    fn report(&mut self, violation: Violation) {
+    pub fn report(&mut self, violation: Violation) {
         if let (Some(cpu), Some(at)) = (violation.cpu, violation.at) {
             self.trace.mark(cpu.index(), at, crate::trace::Mark::Violation);
         }
         self.oracle.report(violation);
-    }
-
-    pub fn report_access(&mut self, violation: Violation) {
-        self.report(violation);
     }
 
     /// Returns whether comparisons alone show that a translation is as good as new.
@@ -63,91 +58,76 @@ impl Core {
     }
 
     /// Judges an access through a translation that isn't unquestionable. Updates `entry` if nothing is wrong with it.
+    /// Returns a violation that the access is only if the program should have read something else.
     #[cold]
     pub fn judge(
         &mut self,
         entry: &mut Translation,
         frame: Frame,
         address: u64,
-        kind: Kind,
-    ) -> Verdict {
-        let found = |mut violation: Violation, by: Option<(u16, Time)>| {
-            violation.address = Some(address);
-            violation.other = by.map(|(cpu, _)| CpuId(cpu));
-            violation.other_at = by.map(|(_, at)| at);
-            violation
-        };
+        store: bool,
+    ) -> Option<Box<Violation>> {
         let space = self.cpus[self.current].space;
         let page = Page::containing(address);
-        if entry.space != space {
-            let owner = self.oracle.spaces[entry.space as usize].root;
+        let history = *self.memory.history(frame);
+        let owner = Some((history.by, history.at));
+        let action = if store { "store" } else { "load" };
+        let (clause, what, by) = if entry.space != space {
+            let root = |space: u32| self.oracle.spaces[space as usize].root.0;
             let what = format!(
                 "a translation of the space with root {:#x} is used in the space with root {:#x}",
-                owner.0, self.oracle.spaces[space as usize].root.0
+                root(entry.space),
+                root(space)
             );
-            let violation = self.violation(Clause::C5, frame, what);
-            self.report(found(violation, None));
-            return Verdict::Fine;
-        }
-        let history = *self.memory.history(frame);
-        let by = Some((history.by, history.at));
-        let action = match kind {
-            Kind::Load => "load",
-            Kind::Store => "store",
-        };
-        if history.allocated > entry.filled {
+            (Clause::C5, what, None)
+        } else if history.allocated > entry.filled {
             let what =
                 format!("{action} through a translation filled before the frame got a new owner");
-            let violation = self.violation(Clause::C1, frame, what);
-            self.report(found(violation, by));
-            return Verdict::Fine;
-        }
-        if kind == Kind::Store {
-            if history.state == State::Free && history.freed > entry.filled {
-                let what = "store to a frame that has no owner";
-                let violation = self.violation(Clause::C1, frame, what);
-                self.report(found(violation, by));
-                return Verdict::Fine;
+            (Clause::C1, what, owner)
+        } else if store && history.state == State::Free && history.freed > entry.filled {
+            (Clause::C1, "store to a frame that has no owner".into(), owner)
+        } else if store && history.captured > entry.filled {
+            let what = "store through a translation after the content was captured";
+            (Clause::C2, what.into(), owner)
+        } else if self.is_in_tables(entry, frame, page, store) {
+            return None;
+        } else {
+            let taken = self.oracle.spaces[space as usize].taken(page);
+            let since = taken.all.max(if store { taken.write } else { taken.read });
+            if since > entry.filled {
+                let what = format!(
+                    "{action} through the old translation after the call that took it away returned"
+                );
+                (Clause::C3, what, Some((taken.by, taken.at)))
+            } else if store || self.explained(page) {
+                return None;
+            } else {
+                let what = "load through a translation left behind returns other bytes";
+                (Clause::C4, what.into(), owner)
             }
-            if history.captured > entry.filled {
-                let what = "store through a translation after the content was captured";
-                let violation = self.violation(Clause::C2, frame, what);
-                self.report(found(violation, by));
-                return Verdict::Fine;
-            }
-        }
-        let truth = self.truth(page);
-        if let Some((now, rights, raw)) = truth {
-            let enough = rights.user && (kind == Kind::Load || rights.write);
-            if now == frame && enough {
-                // It is as good as new only if it allows no more than the tables do: a load must not clear it for a
-                // store.
-                if rights.write || !entry.rights.write {
-                    entry.checked = self.oracle.events;
-                    entry.raw = raw;
-                }
-                return Verdict::Fine;
-            }
-        }
-        let taken = self.oracle.spaces[space as usize].taken(page);
-        let since = match kind {
-            Kind::Load => taken.all.max(taken.read),
-            Kind::Store => taken.all.max(taken.write),
         };
-        if since > entry.filled {
-            let what = format!(
-                "{action} through the old translation after the call that took it away returned"
-            );
-            let violation = self.violation(Clause::C3, frame, what);
-            self.report(found(violation, Some((taken.by, taken.at))));
-            return Verdict::Fine;
+        let mut violation = self.violation(clause, frame, what).through(address);
+        violation.other = by.map(|(cpu, _)| CpuId(cpu));
+        violation.other_at = by.map(|(_, at)| at);
+        if clause == Clause::C4 {
+            return Some(Box::new(violation));
         }
-        if kind == Kind::Store || self.explained(page) {
-            return Verdict::Fine;
+        self.report(violation);
+        None
+    }
+
+    /// Returns whether the tables have the same translation, with enough rights. If so, updates `entry`.
+    fn is_in_tables(&self, entry: &mut Translation, frame: Frame, page: Page, store: bool) -> bool {
+        let Some((now, rights, raw)) = self.truth(page) else { return false };
+        if now != frame || !rights.user || store && !rights.write {
+            return false;
         }
-        let what = "load through a translation left behind returns other bytes";
-        let violation = self.violation(Clause::C4, frame, what);
-        Verdict::Compare(Box::new(found(violation, by)))
+        // It is as good as new only if it allows no more than the tables do: a load must not clear it for a store.
+        if rights.write || !entry.rights.write {
+            entry.checked = self.oracle.events;
+            entry.raw = raw;
+        }
+        true
     }
 
     /// Returns whether a call under way explains that a page has its old value for a moment: the call may take effect
@@ -181,8 +161,7 @@ impl Core {
                 continue;
             }
             let offset = page.0 & (quell_vm::Level(level).pages() - 1);
-            let rights =
-                Rights { write: entry.writable, user: entry.user, execute: entry.executable };
+            let rights = Rights { write: entry.writable, user: entry.user };
             return Some((entry.frame.plus(offset), rights, raw));
         }
         None
@@ -199,9 +178,9 @@ impl Core {
             Some(_) => "a walker cache leads to a table page that was freed",
             None => "the walker reads a table page that was freed",
         };
-        let by = (CpuId(history.by), history.at);
+        let (by, at) = (CpuId(history.by), history.at);
         let mut violation = self.violation(Clause::C6, table, what).through(address);
-        (violation.other, violation.other_at) = (Some(by.0), Some(by.1));
+        (violation.other, violation.other_at) = (Some(by), Some(at));
         self.report(violation);
     }
 
@@ -268,17 +247,11 @@ impl Core {
                 let taken = Revocations { all: since, by, at, ..Revocations::default() };
                 self.take_away(root, range, taken, number);
             }
-            Event::ReturnedProtect { root, range, readable, writable, executable } => {
+            Event::ReturnedProtect { root, range, readable, writable, executable: _ } => {
                 let since = self.call_began(number);
                 let unless = |right: bool| if right { 0 } else { since };
-                let taken = Revocations {
-                    all: 0,
-                    read: unless(readable),
-                    write: unless(writable),
-                    execute: unless(executable),
-                    by,
-                    at,
-                };
+                let taken =
+                    Revocations { all: 0, read: unless(readable), write: unless(writable), by, at };
                 self.take_away(root, range, taken, number);
             }
             Event::SpaceRetired { root } => {

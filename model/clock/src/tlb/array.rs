@@ -303,6 +303,7 @@ impl<T: Copy + Default> Array<T> {
     }
 
     /// Returns the valid entries with their keys.
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> + '_ {
         let valid = self.keys.iter().zip(&self.entries);
         valid.filter(|&(&key, _)| key != 0).map(|(&key, entry)| (key, entry))

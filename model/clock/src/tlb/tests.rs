@@ -142,15 +142,6 @@ fn ranges_drop_exactly_what_they_cover() {
 }
 
 #[test]
-fn a_page_inside_a_large_entry_drops_it() {
-    let mut tlb = tlb();
-    tlb.fill(Page(512), TAG, &entry(PageSize::Large));
-    tlb.drop_page(Page(600), TAG);
-    assert!(tlb.lookup_first(Page(512), TAG).is_none());
-    assert!(tlb.lookup_second(Page(512), TAG).is_none());
-}
-
-#[test]
 fn an_invalidation_drops_what_translates_the_pages_that_it_names() {
     let sizes = [PageSize::Base, PageSize::Large, PageSize::Huge];
     let starts = [0, 1, 511, 512, 513, 1024, 512 * 512];

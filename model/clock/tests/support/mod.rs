@@ -2,7 +2,6 @@
 //!
 //! It has one address space per root, tables written by hand, and faults that map zeroed frames. The test supplies the
 //! rest.
-#![allow(dead_code)]
 
 use quell::{Frame, Hardware, Page, PageSize, Tag, Word};
 use quell_clock::{
@@ -170,6 +169,16 @@ pub fn run(
     setup.run(|bench: &BuiltMachine<'_>| {
         let toy = Toy::new(bench.model(), hooks);
         prepare(&toy);
-        bench.go(&toy, &|user| program(&toy, user));
+        bench.go(&toy, &|user| program(&toy, user))
     })
+}
+
+/// Runs `program` on a machine of this many CPUs.
+pub fn run_on(
+    file: &MachineFile,
+    cpus: usize,
+    hooks: &Hooks<'_>,
+    program: &dyn Fn(&Toy<'_>, &ModelUser<'_>),
+) -> Result<RunResult, RunError> {
+    run(&Setup { cpus: Some(cpus), ..Setup::new(file) }, hooks, &|_| {}, program)
 }

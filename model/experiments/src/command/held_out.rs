@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::held_out::{self, Row};
+use crate::command::ended;
+use crate::held_out::{self, Prediction, Row};
 use crate::jobs::Results;
-use crate::numbers::{Skill, Verdict, digits};
+use crate::numbers::{Skill, Verdict, digits, percent};
 use crate::progress;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::options::{KernelArgs, SuggestedNames};
 use crate::output::{self, note, paragraph, say};
-use crate::table::{Cell, Table, number, verdict, words};
+use crate::table::{Table, number, or_dash, verdict, words};
 use crate::usage::usage;
 
 /// The time limit of `--quick`.
@@ -116,33 +117,33 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         named.iter_mut().zip(tables.iter().zip(&calibrated))
     {
         named.rows = table.rows_with(calibrated, &results);
-        named.calibrated_skill = Some(held_out::calibrated_skill(&named.rows));
+        named.calibrated_skill = Some(held_out::skill(&named.rows, Row::best));
         let factors = factors.iter().map(|(parameter, factor)| (parameter.name(), *factor));
         named.fitted = factors.collect();
     }
     let rows = || named.iter().flat_map(|table| &table.rows);
-    let hits = rows().filter(|row| row.verdict == Verdict::Hit).count();
-    let skill = held_out::skill(rows());
+    let hits = held_out::hits(rows(), Row::plain);
+    let skill = held_out::skill(rows(), Row::plain);
     let fitted = args.calibrate.is_some();
-    let calibrated_hits = fitted.then(|| calibrated_hits(rows()));
-    let calibrated_skill = fitted.then(|| held_out::calibrated_skill(rows()));
+    let calibrated_hits = fitted.then(|| held_out::hits(rows(), Row::best));
+    let calibrated_skill = fitted.then(|| held_out::skill(rows(), Row::best));
     let violations = results.violations();
+    let failures: Vec<_> = rows().filter_map(|row| row.reason.clone()).collect();
     if args.json {
-        let failures: Vec<_> = rows().filter_map(|row| row.reason.clone()).collect();
         let json = Json {
             hits,
             skill,
             calibrated_hits,
             calibrated_skill,
             violations,
-            cpu_seconds: results.outcomes().map(|outcome| outcome.host_seconds).sum(),
+            cpu_seconds: results.outcomes().map(|outcome| outcome.run.host_seconds).sum(),
             tables: named,
         };
         output::document(&json)?;
         return ended(&failures, violations);
     }
     if args.markdown {
-        say!("{}", table(rows(), fitted).markdown(true));
+        say!("{}", table(&rows().collect::<Vec<_>>(), fitted).markdown(true));
         say!("{}", skill_table(&named, fitted).markdown(true));
         say!("{}", textwrap::fill(&skill.words(), 120));
         if let Some(skill) = &calibrated_skill {
@@ -154,7 +155,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
             paragraph(format_args!("  before: {}; after: {}", table.before, table.after));
             paragraph(format_args!("  {}; {}\n", table.source, table.seen));
         }
-        output::table(&table(rows(), fitted));
+        output::table(&table(&rows().collect::<Vec<_>>(), fitted));
         output::table(&skill_table(&named, fitted));
         for table in named.iter().filter(|_| fitted) {
             let factor =
@@ -187,7 +188,6 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
             count => format!("THE CONTRACT WAS BROKEN {count} times."),
         });
     }
-    let failures: Vec<_> = rows().filter_map(|row| row.reason.clone()).collect();
     ended(&failures, violations)
 }
 
@@ -215,130 +215,63 @@ fn named<'a>(table: &'a held_out::Table, results: &Results) -> NamedTable<'a> {
         seen: &table.seen,
         before,
         after,
-        skill: held_out::skill(&rows),
+        skill: held_out::skill(&rows, Row::plain),
         calibrated_skill: None,
         fitted: BTreeMap::new(),
         rows,
     }
 }
 
-/// Returns an error if a run failed, and exit code 1 if the contract was broken.
-fn ended(failures: &[String], violations: u64) -> Result<ExitCode> {
-    if !failures.is_empty() {
-        bail!("{}", failures.join("; "));
-    }
-    Ok(match violations {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    })
-}
-
-/// Formats a change in percent.
-fn percent(change: f64) -> String {
-    format!("{:+.1}", change * 100.0)
-}
-
-fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
-    value.map_or_else(|| "-".into(), text)
-}
-
-/// Counts the hits of the calibrated predictions. A row without one counts with its uncalibrated verdict.
-fn calibrated_hits<'a>(rows: impl IntoIterator<Item = &'a Row>) -> usize {
-    let verdict = |row: &Row| row.calibrated.as_ref().map_or(row.verdict, |one| one.verdict);
-    rows.into_iter().filter(|row| verdict(row) == Verdict::Hit).count()
-}
-
 /// Returns a table of hits and skill, one row for each published table.
 fn skill_table(tables: &[NamedTable<'_>], fitted: bool) -> Table {
-    let mut head = vec![
-        words("table"),
-        number("rows"),
-        number("hits"),
-        number("rank correlation"),
-        number("median log error"),
-        number("if nothing changed"),
-    ];
-    if fitted {
-        head.extend([
-            number("calibrated hits"),
-            number("rank correlation"),
-            number("median log error"),
-        ]);
-    }
-    let mut table = Table::new(head);
     let shown = |value: Option<f64>| or_dash(value, |value| format!("{value:.2}"));
-    for one in tables {
-        let hits = one.rows.iter().filter(|row| row.verdict == Verdict::Hit).count();
-        let mut row = vec![
-            one.name.to_owned(),
-            one.rows.len().to_string(),
-            hits.to_string(),
-            shown(one.skill.rank_correlation),
-            shown(one.skill.median_log_error),
-            shown(one.skill.median_log_error_of_no_change),
-        ];
-        if let Some(skill) = &one.calibrated_skill {
-            row.extend([
-                calibrated_hits(&one.rows).to_string(),
-                shown(skill.rank_correlation),
-                shown(skill.median_log_error),
-            ]);
-        }
-        table.row(row);
+    let mut table = Table::of(tables)
+        .column(words("table"), |one| one.name)
+        .column(number("rows"), |one| one.rows.len().to_string())
+        .column(number("hits"), |one| held_out::hits(&one.rows, Row::plain).to_string())
+        .column(number("rank correlation"), |one| shown(one.skill.rank_correlation))
+        .column(number("median log error"), |one| shown(one.skill.median_log_error))
+        .column(number("if nothing changed"), |one| shown(one.skill.median_log_error_of_no_change));
+    if fitted {
+        let skill = |one: &NamedTable<'_>| held_out::skill(&one.rows, Row::best);
+        table = table
+            .column(number("calibrated hits"), |one| {
+                held_out::hits(&one.rows, Row::best).to_string()
+            })
+            .column(number("rank correlation"), |one| shown(skill(one).rank_correlation))
+            .column(number("median log error"), |one| shown(skill(one).median_log_error));
     }
-    table
+    table.done()
 }
 
 /// Returns a table with one row for each figure.
-fn table<'a>(rows: impl Iterator<Item = &'a Row>, fitted: bool) -> Table {
-    let mut head = vec![
-        words("table"),
-        words("figure"),
-        number("published before"),
-        number("published after"),
-        number("model before").spare(),
-        number("model after").spare(),
-        number("published %"),
-        number("predicted %"),
-        number("ratio off by, %"),
-        words("verdict"),
-    ];
+fn table(rows: &[&Row], fitted: bool) -> Table {
+    let published = |row: &Row, value: Option<f64>| match (value, &row.unit) {
+        (Some(value), Some(unit)) => format!("{} {unit}", digits(value)),
+        _ => "-".into(),
+    };
+    let change = |one: Prediction| or_dash(one.change_predicted, percent);
+    let off = |one: Prediction| or_dash(one.off, percent);
+    let judged = |one: Prediction| verdict(one.verdict == Verdict::Hit, one.verdict.name());
+    let mut table = Table::of(rows)
+        .column(words("table"), |row| row.table.as_str())
+        .column(words("figure"), |row| row.case.as_str())
+        .column(number("published before"), |row| published(row, row.published_before))
+        .column(number("published after"), |row| published(row, row.published_after))
+        .column(number("model before").spare(), |row| or_dash(row.plain().model_before, digits))
+        .column(number("model after").spare(), |row| or_dash(row.plain().model_after, digits))
+        .column(number("published %"), |row| percent(row.change_published))
+        .column(number("predicted %"), |row| change(row.plain()))
+        .column(number("ratio off by, %"), |row| off(row.plain()))
+        .column(words("verdict"), |row| judged(row.plain()));
     if fitted {
-        head.extend([
-            number("calibrated before").spare(),
-            number("calibrated %"),
-            number("off by, %"),
-            words("calibrated verdict"),
-        ]);
+        table = table
+            .column(number("calibrated before").spare(), |row| {
+                or_dash(row.best().model_before, digits)
+            })
+            .column(number("calibrated %"), |row| change(row.best()))
+            .column(number("off by, %"), |row| off(row.best()))
+            .column(words("calibrated verdict"), |row| judged(row.best()));
     }
-    let mut table = Table::new(head);
-    for row in rows {
-        let unit = row.unit.as_deref();
-        let published = |value: Option<f64>| match (value, unit) {
-            (Some(value), Some(unit)) => format!("{} {unit}", digits(value)),
-            _ => "-".into(),
-        };
-        let mut cells: Vec<Cell> = vec![
-            row.table.clone().into(),
-            row.case.clone().into(),
-            published(row.published_before).into(),
-            published(row.published_after).into(),
-            or_dash(row.model_before, digits).into(),
-            or_dash(row.model_after, digits).into(),
-            percent(row.change_published).into(),
-            or_dash(row.change_predicted, percent).into(),
-            or_dash(row.off, percent).into(),
-            verdict(row.verdict == Verdict::Hit, row.verdict.name()),
-        ];
-        if let Some(one) = &row.calibrated {
-            cells.extend([
-                or_dash(one.model_before, digits).into(),
-                or_dash(one.change_predicted, percent).into(),
-                or_dash(one.off, percent).into(),
-                verdict(one.verdict == Verdict::Hit, one.verdict.name()),
-            ]);
-        }
-        table.row(cells);
-    }
-    table
+    table.done()
 }

@@ -3,7 +3,7 @@
 use crate::{kernels, machines, policies};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use quell_clock::file::{Parameter, Unit, built_in_kernel, built_in_policy};
+use quell_clock::file::{PARAMETERS, Parameter, Unit, built_in_kernel, built_in_policy};
 use quell_clock::{KernelFile, MachineFile, PolicyFile, built_in};
 use quell_conformance::policy_text::TERMS;
 use quell_workloads::Workload;
@@ -121,107 +121,110 @@ impl ListTopic {
                 .collect(),
         }
     }
-}
 
-fn find(machine: &str) -> Result<MachineFile> {
-    machines::find(machine).map_err(usage)
+    /// Prints the list. With a machine, prints the values of its parameters.
+    fn print(self, machine: Option<&MachineFile>) {
+        match (self, machine) {
+            (ListTopic::Workloads, _) => {
+                say!("WORKLOADS (quell run WORKLOAD --param name=value)\n");
+                for workload in Workload::all() {
+                    paragraph(format_args!(
+                        "{} ({}): {}",
+                        workload.name(),
+                        short(workload.mechanism()),
+                        workload.title()
+                    ));
+                    say!("{}\n", workload_table(&workload));
+                }
+            }
+            (ListTopic::Machines, _) => {
+                say!("MACHINES (--machine NAME, or --machine FILE for one of your own)\n");
+                say!("{}\n", machine_table());
+                paragraph(
+                    "To base a file of your own on one of these, write based_on = \"NAME\" and only the values that differ.",
+                );
+                paragraph(
+                    "quell list parameters --machine NAME shows every value with its source.\n",
+                );
+            }
+            (ListTopic::Kernels, _) => {
+                say!("KERNELS (--kernel NAME, or --kernel FILE for one of your own)\n");
+                say!("{}\n", kernel_table());
+                paragraph("quell measure paths writes the file of the kernel that runs here.\n");
+            }
+            (ListTopic::Policies, _) => {
+                say!("POLICIES (--policy S0+S4, --policy all-S3,cap=8M)\n");
+                say!("{}\n", policy_table());
+                say!(
+                    "PROTOCOLS OF OTHER SYSTEMS (--policy NAME, or --policy FILE.toml for one of your own)\n"
+                );
+                say!("{}\n", protocol_table());
+                paragraph(
+                    "lost: the policy gives this clause of the contract up, and the oracle only counts. needs: it keeps it if …\n",
+                );
+            }
+            (ListTopic::Parameters, Some(machine)) => {
+                say!("{} ({})\n", machine.title(), machine.name());
+                say!("{}", value_table(machine));
+            }
+            (ListTopic::Parameters, None) => {
+                paragraph(
+                    "PARAMETERS OF MACHINE FILES ([section] key = { value, unit, source, assumed })\n",
+                );
+                say!("{}", parameter_table());
+            }
+        }
+    }
 }
 
 /// Prints the lists.
 ///
 /// # Errors
 /// If the chosen machine doesn't exist.
-pub fn run(args: ListArgs) -> Result<()> {
-    let wants = |topic| args.what.is_none_or(|wanted| wanted == topic);
-    if let (Some(machine), false) = (&args.machine, wants(ListTopic::Parameters)) {
+pub fn run(args: &ListArgs) -> Result<()> {
+    let asked = args.what.unwrap_or(ListTopic::Parameters) == ListTopic::Parameters;
+    if let (Some(machine), false) = (&args.machine, asked) {
         return Err(usage(format_args!(
             "--machine {machine}: only `quell list parameters` shows values of a machine"
         )));
     }
+    let machine = args.machine.as_deref().map(machines::find).transpose().map_err(usage)?;
     // A machine has values for parameters alone.
-    let wants = |topic| wants(topic) && (args.machine.is_none() || topic == ListTopic::Parameters);
+    let wanted = ListTopic::value_variants().iter().copied().filter(|&topic| match machine {
+        Some(_) => topic == ListTopic::Parameters,
+        None => args.what.is_none_or(|what| what == topic),
+    });
     if args.json {
-        let machine = args.machine.as_deref().map(find).transpose()?;
-        let wanted = ListTopic::value_variants().iter().filter(|topic| wants(**topic));
         let document: Map<String, Value> =
             wanted.map(|topic| (topic.key(), topic.document(machine.as_ref()))).collect();
-        output::document(&document)?;
-        return Ok(());
+        return output::document(&document);
     }
-    if wants(ListTopic::Workloads) {
-        workloads();
-    }
-    if wants(ListTopic::Machines) {
-        known_machines();
-    }
-    if wants(ListTopic::Kernels) {
-        say!("KERNELS (--kernel NAME, or --kernel FILE for one of your own)\n");
-        say!("{}\n", kernel_table());
-        paragraph("quell measure paths writes the file of the kernel that runs here.\n");
-    }
-    if wants(ListTopic::Policies) {
-        list_policies();
-    }
-    if wants(ListTopic::Parameters) {
-        match &args.machine {
-            Some(name) => values(&find(name)?),
-            None => parameters(),
-        }
-    }
+    wanted.for_each(|topic| topic.print(machine.as_ref()));
     Ok(())
-}
-
-fn workloads() {
-    say!("WORKLOADS (quell run WORKLOAD --param name=value)\n");
-    for workload in Workload::all() {
-        paragraph(format_args!(
-            "{} ({}): {}",
-            workload.name(),
-            short(workload.mechanism()),
-            workload.title()
-        ));
-        say!("{}\n", workload_table(&workload));
-    }
 }
 
 /// Returns a table of a workload's parameters.
 pub fn workload_table(workload: &Workload) -> Table {
-    let mut rows =
-        Table::new([words("parameter"), number("default"), words("range"), words("meaning")]);
-    for parameter in workload.parameters() {
-        let show = |value| parameter.unit.show(value);
-        rows.row([
-            parameter.name.to_owned(),
-            show(parameter.default),
-            format!("{} to {}", show(parameter.least), show(parameter.most)),
-            parameter.meaning.trim().to_owned(),
-        ]);
-    }
-    rows
-}
-
-fn known_machines() {
-    say!("MACHINES (--machine NAME, or --machine FILE for one of your own)\n");
-    say!("{}\n", machine_table());
-    paragraph(
-        "To base a file of your own on one of these, write based_on = \"NAME\" and only the values that differ.",
-    );
-    paragraph("quell list parameters --machine NAME shows every value with its source.\n");
+    Table::of(workload.parameters())
+        .column(words("parameter"), |known| known.name)
+        .column(number("default"), |known| known.unit.show(known.default))
+        .column(words("range"), |known| {
+            format!("{} to {}", known.unit.show(known.least), known.unit.show(known.most))
+        })
+        .column(words("meaning"), |known| known.meaning.trim())
+        .done()
 }
 
 /// Returns a table of the built-in machines.
 pub fn machine_table() -> Table {
-    let mut rows =
-        Table::new([words("name"), words("machine"), number("CPUs"), number("guessed values")]);
-    for machine in machines::names().filter_map(built_in) {
-        rows.row([
-            machine.name().to_owned(),
-            machine.title().to_owned(),
-            machine.count(Parameter::Cpus).to_string(),
-            format!("{} of {}", machine.assumed().count(), Parameter::ALL.len()),
-        ]);
-    }
-    rows
+    Table::of(&machines::names().filter_map(built_in).collect::<Vec<_>>())
+        .column(words("name"), MachineFile::name)
+        .column(words("machine"), MachineFile::title)
+        .column(number("CPUs"), |machine| machine.count(Parameter::Cpus).to_string())
+        .column(number("guessed values"), |machine| {
+            format!("{} of {}", machine.assumed().count(), Parameter::ALL.len())
+        })
+        .done()
 }
 
 /// Counts the guessed values of a kernel.
@@ -232,25 +235,13 @@ fn guessed(kernel: &KernelFile) -> usize {
 
 /// Returns a table of the built-in kernels.
 pub fn kernel_table() -> Table {
-    let mut rows = Table::new([words("name"), words("kernel"), number("guessed values")]);
-    for kernel in kernels::names().filter_map(built_in_kernel) {
-        rows.row([
-            kernel.name().to_owned(),
-            kernel.title().to_owned(),
-            format!("{} of {}", guessed(&kernel), KernelFile::parameters().count()),
-        ]);
-    }
-    rows
-}
-
-fn list_policies() {
-    say!("POLICIES (--policy S0+S4, --policy all-S3,cap=8M)\n");
-    say!("{}\n", policy_table());
-    say!("PROTOCOLS OF OTHER SYSTEMS (--policy NAME, or --policy FILE.toml for one of your own)\n");
-    say!("{}\n", protocol_table());
-    paragraph(
-        "lost: the policy gives this clause of the contract up, and the oracle only counts. needs: it keeps it if …\n",
-    );
+    Table::of(&kernels::names().filter_map(built_in_kernel).collect::<Vec<_>>())
+        .column(words("name"), KernelFile::name)
+        .column(words("kernel"), KernelFile::title)
+        .column(number("guessed values"), |kernel| {
+            format!("{} of {}", guessed(kernel), KernelFile::parameters().count())
+        })
+        .done()
 }
 
 /// Returns the clauses that a policy gives up or needs something for.
@@ -275,60 +266,43 @@ pub fn protocol_table() -> Table {
 
 /// Returns a table of the words that a policy can contain.
 pub fn policy_table() -> Table {
-    let mut rows = Table::new([words("term"), words("meaning")]);
-    for (term, meaning) in TERMS {
-        rows.row([*term, *meaning]);
-    }
-    rows
-}
-
-fn parameters() {
-    paragraph("PARAMETERS OF MACHINE FILES ([section] key = { value, unit, source, assumed })\n");
-    say!("{}", parameter_table());
+    Table::of(TERMS)
+        .column(words("term"), |(term, _)| *term)
+        .column(words("meaning"), |(_, meaning)| *meaning)
+        .done()
 }
 
 /// Returns a table of the parameters of machine files.
 pub fn parameter_table() -> Table {
-    let mut rows =
-        Table::new([words("section.key"), words("units"), words("range"), words("meaning")]);
-    for &parameter in Parameter::ALL {
-        let description = parameter.description();
-        let (units, range) = match description.unit {
-            Unit::Choice(words) => (String::new(), words.join(" | ")),
+    Table::of(PARAMETERS)
+        .column(words("section.key"), |known| format!("{}.{}", known.section, known.key))
+        .column(words("units"), |known| {
+            known.unit.spellings().iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        })
+        .column(words("range"), |known| match known.unit {
+            Unit::Choice(words) => words.join(" | "),
             unit @ (Unit::Time
             | Unit::Frequency
             | Unit::Bytes
             | Unit::Rate
             | Unit::Count
             | Unit::Factor) => {
-                let units: Vec<_> = unit.spellings().iter().map(|(name, _)| *name).collect();
-                let range =
-                    format!("{} to {}{}", description.least, description.most, unit.of_ranges());
-                (units.join(", "), range)
+                format!("{} to {}{}", known.least, known.most, unit.of_ranges())
             }
-        };
-        rows.row([parameter.name(), units, range, description.meaning.trim().to_owned()]);
-    }
-    rows
-}
-
-fn values(machine: &MachineFile) {
-    say!("{} ({})\n", machine.title(), machine.name());
-    say!("{}", value_table(machine));
+        })
+        .column(words("meaning"), |known| known.meaning.trim())
+        .done()
 }
 
 /// Returns a table of a machine's values.
 pub fn value_table(machine: &MachineFile) -> Table {
-    let mut rows =
-        Table::new([words("section.key"), number("value"), words("status"), words("source")]);
-    for &parameter in Parameter::ALL {
-        let value = machine.value(parameter);
-        rows.row([
-            parameter.name(),
-            format!("{} {}", value.written, value.unit).trim().to_owned(),
-            if value.assumed { "assumed" } else { "" }.to_owned(),
-            value.source.clone(),
-        ]);
-    }
-    rows
+    let value = |parameter: &Parameter| machine.value(*parameter);
+    Table::of(Parameter::ALL)
+        .column(words("section.key"), |parameter| parameter.name())
+        .column(number("value"), |parameter| {
+            format!("{} {}", value(parameter).written, value(parameter).unit).trim().to_owned()
+        })
+        .column(words("status"), |parameter| if value(parameter).assumed { "assumed" } else { "" })
+        .column(words("source"), |parameter| value(parameter).source.as_str())
+        .done()
 }

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::command::ended;
 use crate::guards;
 use crate::headlines::Source;
 use crate::jobs::{Job, Results, accesses_per_second};
-use crate::numbers::{Skill, Verdict, digits};
+use crate::numbers::{Skill, Verdict, digits, percent};
 use crate::report;
 use crate::reproduce::{self, Experiment, Row, hits};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use quell::Mechanism;
 use quell_mutants::list;
@@ -23,7 +24,7 @@ use serde::Serialize;
 
 use crate::mutants;
 use crate::output::{self, Destination, paragraph, say};
-use crate::table::{Cell, Column, Table, number, verdict, words};
+use crate::table::{Cell, Column, Table, number, or_dash, verdict, words};
 use crate::usage::usage;
 
 /// The arguments of `quell reproduce`.
@@ -127,15 +128,6 @@ pub fn command() -> &'static str {
     }
 }
 
-fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
-    value.map_or_else(|| "-".into(), show)
-}
-
-fn percent(change: f64) -> String {
-    // A figure that rounds to zero has a sign, too, because a prediction with the wrong sign is a miss.
-    format!("{:+.1}", 100.0 * change)
-}
-
 /// Returns a short name that explains a mechanism.
 pub fn short(mechanism: Mechanism) -> &'static str {
     match mechanism {
@@ -233,70 +225,43 @@ pub fn detail_table(rows: &[Row], document: bool) -> Table {
         true => column,
         false => column.spare(),
     };
-    let mut table = Table::new([
-        words(""),
-        words("experiment: figure"),
-        number("paper before"),
-        number("paper after"),
-        number("model before"),
-        number("model after"),
-        wide(number("model before off, %")),
-        number("published %"),
-        number("predicted %"),
-        number("off by, points").spare(),
-        wide(words("tolerance")),
-        number("all on").spare(),
-        number("broken").spare(),
-        words("verdict"),
-    ]);
-    for row in rows {
-        table.row([
-            row.mechanism.into(),
-            format!("{}, {}: {}", row.experiment, row.case, row.metric).into(),
-            digits(row.published_before).into(),
-            digits(row.published_after).into(),
-            or_dash(row.model_before, digits).into(),
-            or_dash(row.model_after, digits).into(),
-            or_dash(row.before_off, percent).into(),
-            percent(row.change_published).into(),
-            or_dash(row.change_predicted, percent).into(),
-            or_dash(row.difference_points, |points| format!("{points:+.1}")).into(),
-            row.tolerance.clone().into(),
-            or_dash(row.all_on, digits).into(),
-            row.violations.to_string().into(),
-            verdict(row.verdict == Verdict::Hit, row.verdict.name()),
-        ] as [Cell; 14]);
-    }
-    table
+    Table::of(rows)
+        .column(words(""), |row| row.mechanism)
+        .column(words("experiment: figure"), |row| {
+            format!("{}, {}: {}", row.experiment, row.case, row.metric)
+        })
+        .column(number("paper before"), |row| digits(row.published_before))
+        .column(number("paper after"), |row| digits(row.published_after))
+        .column(number("model before"), |row| or_dash(row.model_before, digits))
+        .column(number("model after"), |row| or_dash(row.model_after, digits))
+        .column(wide(number("model before off, %")), |row| or_dash(row.before_off, percent))
+        .column(number("published %"), |row| percent(row.change_published))
+        .column(number("predicted %"), |row| or_dash(row.change_predicted, percent))
+        .column(number("off by, points").spare(), |row| {
+            or_dash(row.difference_points, |points| format!("{points:+.1}"))
+        })
+        .column(wide(words("tolerance")), |row| row.tolerance.as_str())
+        .column(number("all on").spare(), |row| or_dash(row.all_on, digits))
+        .column(number("broken").spare(), |row| row.violations.to_string())
+        .column(words("verdict"), |row| verdict(row.verdict == Verdict::Hit, row.verdict.name()))
+        .done()
 }
 
 /// Returns a table of the guards' costs.
 pub fn guard_table(rows: &[guards::Row]) -> Table {
-    let mut table = Table::new([
-        words(""),
-        words("guard"),
-        words("risk without it"),
-        words("mutant").spare(),
-        words("experiment"),
-        number("gain, %"),
-        number("the guard costs, %"),
-        words("explanation").spare(),
-        words("breaches without it"),
-    ]);
-    for row in rows {
-        table.row([
-            row.mechanism.to_owned(),
-            row.guard.to_owned(),
-            format!("{}: {}", row.clause, row.hole),
-            row.without.join(", "),
-            format!("{}, {}", row.experiment, row.case),
-            row.gain_text(),
-            row.cost_text(),
-            row.failed.clone().unwrap_or_else(|| row.explained()),
-            row.broken_text(),
-        ]);
-    }
-    table
+    Table::of(rows)
+        .column(words(""), |row| row.mechanism)
+        .column(words("guard"), |row| row.guard)
+        .column(words("risk without it"), |row| format!("{}: {}", row.clause, row.hole))
+        .column(words("mutant").spare(), |row| row.without.join(", "))
+        .column(words("experiment"), |row| format!("{}, {}", row.experiment, row.case))
+        .column(number("gain, %"), guards::Row::gain_text)
+        .column(number("the guard costs, %"), guards::Row::cost_text)
+        .column(words("explanation").spare(), |row| {
+            row.failed.clone().unwrap_or_else(|| row.explained())
+        })
+        .column(words("breaches without it"), guards::Row::broken_text)
+        .done()
 }
 
 /// Returns the publications of these rows, each once, with its mechanism.
@@ -402,101 +367,62 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         let page = report::build(&plans, &rows, &guards, &results);
         place.write(&page.0)?;
     }
-    let end = End {
+    let end = Json {
+        rows: &rows,
+        skill: reproduce::skill(&rows),
+        many_cpus: reproduce::change_on_many_cpus(&results)
+            .map(|change_predicted| ManyCpus { cpus: reproduce::MANY_CPUS, change_predicted }),
+        guards: &guards,
         // We don't count runs that leave a guard out: there the contract may break, and a run may never end.
         violations: results.violations(),
-        many: reproduce::change_on_many_cpus(&results),
-        runs: results.outcomes().count(),
-        rate: accesses_per_second(results.outcomes().chain(left_out.outcomes())),
+        accesses_per_second: accesses_per_second(results.outcomes().chain(left_out.outcomes())),
         seconds: began.elapsed().as_secs_f64(),
         report: place.as_ref().map(Destination::shown),
     };
     match form {
-        Form::Json => end.print_json(&rows, &guards)?,
-        Form::Text => end.print(args, &rows),
+        Form::Json => output::document(&end)?,
+        Form::Text => end.print(args, results.outcomes().count()),
         Form::Markdown => {}
     }
     let failures: Vec<&str> = results.failures().collect();
-    if !failures.is_empty() {
-        bail!("{}", failures.join("; "));
-    }
-    Ok(if end.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    ended(&failures, results.violations())
 }
 
-/// The facts that we print after all runs.
-struct End {
-    violations: u64,
-    /// The change of a discard's time on many CPUs, if it was run.
-    many: Option<f64>,
-    runs: usize,
-    /// Accesses per second and core.
-    rate: f64,
-    seconds: f64,
-    report: Option<String>,
-}
-
-impl End {
-    fn print_json(&self, rows: &[Row], guards: &[guards::Row]) -> Result<()> {
-        let json = Json {
-            rows,
-            skill: reproduce::skill(rows),
-            many_cpus: self
-                .many
-                .map(|change_predicted| ManyCpus { cpus: reproduce::MANY_CPUS, change_predicted }),
-            guards,
-            violations: self.violations,
-            accesses_per_second: self.rate,
-            seconds: self.seconds,
-            report: self.report.clone(),
-        };
-        output::document(&json)?;
-        Ok(())
-    }
-
-    fn print(&self, args: &ReproduceArgs, rows: &[Row]) {
+impl Json<'_> {
+    /// Prints what follows the tables.
+    fn print(&self, args: &ReproduceArgs, runs: usize) {
         say!();
         if args.details {
-            explain(rows);
+            paragraph(format_args!(
+                "Each row compares a published measurement of a kernel change with the same engine code on a machine in \
+                 software. The machine's costs come only from published figures before the change. {} of {} changes \
+                 are predicted within their tolerance.",
+                hits(&self.rows.iter().collect::<Vec<_>>()),
+                self.rows.len()
+            ));
+            paragraph(self.skill.words());
         }
-        paragraph(safety(self.runs, self.violations));
+        paragraph(match self.violations {
+            0 => format!(
+                "Safe: in {runs} runs every access of every CPU was checked, and the contract held."
+            ),
+            count => format!(
+                "THE CONTRACT WAS BROKEN {count} times: `quell run` with the same workload, machine and policy lists \
+                 each breach."
+            ),
+        });
         if args.details {
             paragraph(format_args!(
                 "{:.0} s, {:.1} million accesses/s per core.",
                 self.seconds,
-                self.rate / 1e6
+                self.accesses_per_second / 1e6
             ));
         }
         if let Some(report) = &self.report {
             say!("Report: {report}");
         }
         if !args.details && !args.guards {
-            let command = command();
-            paragraph(format_args!("Next: {command} --details | --guards | --help"));
+            paragraph(format_args!("Next: {} --details | --guards | --help", command()));
         }
     }
-}
-
-/// Returns a sentence that states whether the contract held.
-fn safety(runs: usize, violations: u64) -> String {
-    match violations {
-        0 => format!(
-            "Safe: in {runs} runs every access of every CPU was checked, and the contract held."
-        ),
-        count => format!(
-            "THE CONTRACT WAS BROKEN {count} times: `quell run` with the same workload, machine and policy lists each \
-             breach."
-        ),
-    }
-}
-
-/// Prints the meaning of the table's figures.
-fn explain(rows: &[Row]) {
-    paragraph(format_args!(
-        "Each row compares a published measurement of a kernel change with the same engine code on a machine in software. \
-         The machine's costs come only from published figures before the change. {} of {} changes are predicted within \
-         their tolerance.",
-        hits(&rows.iter().collect::<Vec<_>>()),
-        rows.len()
-    ));
-    paragraph(reproduce::skill(rows).words());
 }

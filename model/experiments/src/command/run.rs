@@ -10,7 +10,7 @@ use crate::lines::{LineGroup, LineProfile};
 use crate::numbers::{digits, spread};
 use crate::policies::{self, PolicyChoice};
 use crate::run::{CallLatency, Report, outcomes, values};
-use crate::trial::{Outcome, Trial, TrialError};
+use crate::trial::{Outcome, TrialError};
 use anyhow::{Context, Result};
 use clap::Args;
 use quell::{Counter, Stats};
@@ -116,19 +116,18 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     for failure in others.iter().filter_map(|other| other.as_ref().err()) {
         note!("with another seed: {failure}");
     }
-    let trial = job.trial();
     if let Some(place) = trace {
         let name = format!("{} on {}, {}", workload.name(), job.machine.name(), policy);
-        place.write_with(|to| outcome.trace.write_chrome(&name, to))?;
-        note!("trace: {} events in {}", outcome.trace.events().len(), place.shown());
-        if outcome.trace.dropped() > 0 {
-            note!("trace: {} later events did not fit", outcome.trace.dropped());
+        place.write_with(|to| outcome.run.trace.write_chrome(&name, to))?;
+        note!("trace: {} events in {}", outcome.run.trace.events().len(), place.shown());
+        if outcome.run.trace.dropped() > 0 {
+            note!("trace: {} later events did not fit", outcome.run.trace.dropped());
         }
     }
     if args.json {
-        output::document(&Report::of(&trial, without, &outcome, &values))?;
+        output::document(&Report::of(&job, &outcome, &values))?;
     } else {
-        print(&trial, &args.without, &outcome, &values);
+        print(&job, &args.without, &outcome, &values);
         if let Some(profile) = LineProfile::of(workload.operation(), &outcome) {
             print_lines(&profile);
         }
@@ -142,19 +141,19 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
             figure.value
         );
     }
-    let others: u64 = others.iter().flatten().map(|other| other.violations).sum();
-    let holds = outcome.violations + others == 0;
+    let others: u64 = others.iter().flatten().map(|other| other.run.violation_count).sum();
+    let holds = outcome.run.violation_count + others == 0;
     Ok(if holds && figure.value.is_finite() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, values: &[f64]) {
+fn print(job: &Job, without: &[&'static Mutant], outcome: &Outcome, values: &[f64]) {
     paragraph(format_args!(
         "{} on {}, {}, policy {}, seed {}",
-        trial.workload.name(),
-        trial.machine.title(),
-        several(trial.cpus, "CPU"),
-        policies::name_of(trial.machine, trial.policy),
-        trial.seed
+        job.workload.name(),
+        job.machine.title(),
+        several(job.cpus, "CPU"),
+        policies::name_of(&job.machine, job.policy),
+        job.seed
     ));
     for guard in without {
         paragraph(format_args!("  left out: {}: {}", guard.name, guard.mistake.trim()));
@@ -167,31 +166,31 @@ fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, valu
     }
     say!(
         "  virtual time: {:.6} s, {:.6} s of it measured",
-        outcome.elapsed_nanoseconds / 1e9,
+        outcome.run.elapsed as f64 / 1e12,
         outcome.window_nanoseconds / 1e9
     );
     say!(
         "  contract: {}",
-        match outcome.violations {
+        match outcome.run.violation_count {
             0 => "kept, every access checked".to_owned(),
             count => format!("BROKEN {count} times"),
         }
     );
-    if outcome.expected_violations > 0 {
+    if outcome.run.expected_violations > 0 {
         say!(
             "  given up by the policy: {} accesses break such clauses",
-            outcome.expected_violations
+            outcome.run.expected_violations
         );
     }
-    for breach in &outcome.breaches {
+    for breach in &outcome.run.violations {
         paragraph(format_args!("    {breach}"));
     }
     say!(
         "  host: {:.1} million accesses/s, {:.2} s",
-        outcome.accesses_per_second / 1e6,
-        outcome.host_seconds
+        outcome.run.accesses_per_second() / 1e6,
+        outcome.run.host_seconds
     );
-    if !outcome.latencies.is_empty() {
+    if !outcome.run.latencies.is_empty() {
         say!("\n{}", latency_table(outcome));
     }
     say!("\n{}", count_table(outcome));
@@ -235,23 +234,13 @@ fn print_lines(profile: &LineProfile) {
 
 /// Returns a table of the times of calls in the measured window.
 fn latency_table(outcome: &Outcome) -> Table {
-    let mut rows = Table::new([
-        words("call, while measured"),
-        number("count"),
-        number("median, ns"),
-        number("99 %, ns"),
-        number("maximum, ns"),
-    ]);
-    for call in CallLatency::all(outcome) {
-        rows.row([
-            call.call,
-            call.count.to_string(),
-            digits(call.median_ns),
-            digits(call.p99_ns),
-            digits(call.worst_ns),
-        ]);
-    }
-    rows
+    Table::of(&CallLatency::all(outcome))
+        .column(words("call, while measured"), |call| call.call.as_str())
+        .column(number("count"), |call| call.count.to_string())
+        .column(number("median, ns"), |call| digits(call.median_ns))
+        .column(number("99 %, ns"), |call| digits(call.p99_ns))
+        .column(number("maximum, ns"), |call| digits(call.worst_ns))
+        .done()
 }
 
 /// Returns a table of the counts that aren't 0.
@@ -267,12 +256,9 @@ pub fn engine_rows(engine: &Stats) -> impl Iterator<Item = (&'static str, &'stat
 
 /// Returns a table of these names, meanings and counts, without counts of 0.
 pub fn table_of<'a>(counts: impl Iterator<Item = (&'a str, &'a str, u64)>) -> Table {
-    let mut rows =
-        Table::new([words("counter, while measured"), number("count"), words("meaning")]);
-    for (name, meaning, count) in counts {
-        if count != 0 {
-            rows.row([name, &count.to_string(), meaning.trim()]);
-        }
-    }
-    rows
+    Table::of(&counts.filter(|(.., count)| *count != 0).collect::<Vec<_>>())
+        .column(words("counter, while measured"), |(name, ..)| *name)
+        .column(number("count"), |(.., count)| count.to_string())
+        .column(words("meaning"), |(_, meaning, _)| meaning.trim())
+        .done()
 }

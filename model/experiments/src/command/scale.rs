@@ -14,8 +14,7 @@ use clap::Args;
 use quell::Policy;
 use serde::Serialize;
 
-use crate::cpus::Cpus;
-use crate::options::{MachineArgs, WorkloadArgs, policy_or_file};
+use crate::options::{CpuNumbers, MachineArgs, WorkloadArgs, cpus_up_to, policy_or_file};
 use crate::output::{self, Destination, note, paragraph, say};
 use crate::table::{Table, number};
 use crate::usage::usage;
@@ -31,8 +30,8 @@ pub struct ScaleArgs {
     #[arg(long = "policy", value_name = "POLICY", value_parser = policy_or_file(), hide_possible_values = true)]
     policies: Vec<PolicyChoice>,
     /// Run on these numbers of CPUs, separated by commas; a single number stands for all powers of two up to it
-    #[arg(long, default_value = "1024", value_name = "LIST")]
-    cpus: Cpus,
+    #[arg(long, default_value = "1024", value_name = "LIST", value_parser = cpus_up_to)]
+    cpus: CpuNumbers,
     /// Show another figure: `interrupts` for each operation, or the median time of a call, for example `unmap`
     #[arg(long, value_name = "FIGURE", default_value = "figure", value_parser = shown)]
     show: ShownFigure,

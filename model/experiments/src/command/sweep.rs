@@ -1,9 +1,10 @@
 //! `quell sweep`: a grid of runs.
 //!
-//! The file of results is the only state ([`results`](crate::results::file)).
+//! The file of results is the only state ([`results`](crate::results)).
 
 pub mod summary;
 
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,18 +12,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::policies::PolicyChoice;
-use crate::sweep::results::Head;
-use crate::sweep::{self, Grid, MOST_CELLS, Record, Shard};
+use crate::sweep::{self, Grid, Head, MOST_CELLS, Record, Shard};
 use crate::{cpu_time, machines, workloads};
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use quell_workloads::{Unit, Workload};
 
-use crate::cpus::CpuNumbers;
-use crate::options::{KernelArgs, MACHINES, WORKLOADS, policy_or_file};
+use crate::options::{CpuNumbers, KernelArgs, MACHINES, WORKLOADS, listed_cpus, policy_or_file};
 use crate::output::{Destination, note, say, several};
-use crate::results::file::{ResultsFile, ResultsWriter};
+use crate::results::{ResultsFile, ResultsWriter};
 use crate::usage::usage;
 
 /// The arguments of `quell sweep`.
@@ -47,7 +46,7 @@ pub struct SweepArgs {
     #[arg(long = "policy", value_name = "POLICY", value_parser = policy_or_file(), hide_possible_values = true)]
     policies: Vec<PolicyChoice>,
     /// Run on these numbers of CPUs, separated by commas [default: the workload's own number]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = listed_cpus)]
     cpus: Option<CpuNumbers>,
     /// Vary a parameter of the workload: pages=1,8,64, or pages=1..64 for each doubling from 1 to 64; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUES")]
@@ -105,49 +104,35 @@ fn values(workload: &Workload, text: &str) -> Result<(String, Vec<String>), Stri
                 if first > last {
                     return Err(format!("{name}: the first value of {value} is above the last"));
                 }
-                let mut now = first;
-                while now <= last {
-                    listed.push(unit.show(now));
-                    match now.max(1).checked_mul(2) {
-                        Some(_) if now == 0 => now = 1,
-                        Some(next) => now = next,
-                        None => break,
-                    }
-                }
+                let next = |&now: &u64| if now == 0 { Some(1) } else { now.checked_mul(2) };
+                let doubled = iter::successors(Some(first), next);
+                listed.extend(doubled.take_while(|&now| now <= last).map(|now| unit.show(now)));
             }
         }
     }
     Ok((name.to_owned(), listed))
 }
 
+/// Reads the values of an option that may be repeated.
+fn each<T>(
+    option: &str,
+    texts: &[String],
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>> {
+    let wrong = |text, wrong| usage(format_args!("{option} {text}: {wrong}"));
+    texts.iter().map(|text| read(text).map_err(|why| wrong(text, why))).collect()
+}
+
 impl SweepArgs {
     fn grid(&self) -> Result<Grid> {
         let workload = workloads::find(&self.workload).map_err(usage)?;
-        let kernel = self.kernel.resolve()?;
-        let machines = self
-            .machines
-            .iter()
-            .map(|name| {
-                let machine = machines::find(name).map_err(usage)?;
-                Ok(Arc::new(match &kernel {
-                    Some(kernel) => machine.with_kernel(kernel),
-                    None => machine,
-                }))
-            })
-            .collect::<Result<_>>()?;
-        let axes = self
-            .parameters
-            .iter()
-            .map(|text| {
-                values(&workload, text)
-                    .map_err(|wrong| usage(format_args!("--param {text}: {wrong}")))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let figures = self
-            .figures
-            .iter()
-            .map(|text| figures(text).map_err(|wrong| usage(format_args!("--set {text}: {wrong}"))))
-            .collect::<Result<Vec<_>>>()?;
+        let machines = self.machines.iter().map(|name| {
+            let machine = machines::find(name).map_err(usage)?;
+            Ok(Arc::new(self.kernel.on(machine)?))
+        });
+        let machines = machines.collect::<Result<_>>()?;
+        let axes = each("--param", &self.parameters, |text| values(&workload, text))?;
+        let figures = each("--set", &self.figures, figures)?;
         let policies = match &self.policies[..] {
             [] => vec![Policy::BASELINE.into(), Policy::ALL.into()],
             asked => asked.to_vec(),

@@ -30,6 +30,7 @@ use quell_workloads::Workload;
 use serde::Serialize;
 
 use crate::jobs::{Job, Results};
+use crate::workloads;
 use scenes::{GUARDS, Guard};
 
 /// An event, and the function that reads it from a machine's counts.
@@ -55,7 +56,7 @@ const TOLD: [f64; 2] = [0.005, 0.01];
 const SHOWN: usize = 3;
 
 /// The measured cost of a guard.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The mechanism (S0 to S4) whose fast path the guard slows.
     pub mechanism: &'static str,
@@ -153,14 +154,10 @@ impl PlannedGuard {
     /// If the table contains an unknown name; a test reads all of it.
     fn new(guard: &'static Guard) -> PlannedGuard {
         let scene = guard.scene;
-        let mut workload = Workload::from_name(scene.workload).expect("a workload of the table");
-        for pair in scene.parameters {
-            workload.set(pair).expect("a parameter of the table");
-        }
         PlannedGuard {
             guard,
             machine: Arc::new(built_in(scene.machine).expect("a machine of the table")),
-            workload,
+            workload: workloads::known(scene.workload, scene.parameters),
         }
     }
 
@@ -204,22 +201,11 @@ impl PlannedGuard {
             parameters: scene.parameters,
             policy_before: PolicyText(self.before()).to_string(),
             policy_after: PolicyText(self.after()).to_string(),
-            metric: "",
-            before: None,
-            shipped: None,
-            left_out: None,
-            gain: None,
-            cost: None,
-            cost_range: None,
             each: scene.each.0,
-            events: BTreeMap::new(),
             seeds: scene.seeds,
-            violations: 0,
-            violations_left_out: 0,
-            broken: Vec::new(),
-            failed: None,
             command: self.command(&without),
             without,
+            ..Row::default()
         };
         if let Err(failed) = self.fill(&mut row, results, left_out) {
             row.failed = Some(failed);
@@ -236,7 +222,7 @@ impl PlannedGuard {
             let jobs = self.three(seed);
             let [before, shipped] = [&jobs[0], &jobs[1]].map(|job| results.get(job));
             for outcome in [before, shipped].into_iter().flatten() {
-                row.violations += outcome.violations;
+                row.violations += outcome.run.violation_count;
             }
             let outcomes = [before?, shipped?, without.get(&jobs[2])?];
             let figures = outcomes.map(|outcome| outcome.measure.value);
@@ -254,11 +240,9 @@ impl PlannedGuard {
             counts[0] += outcomes[1].machine;
             counts[1] += outcomes[2].machine;
             row.metric = outcomes[1].measure.metric;
-            row.violations_left_out += outcomes[2].violations;
-            broken.extend(outcomes[2].breaches.iter().filter_map(|breach| {
-                let (clause, _) = breach.split_once(':')?;
-                Some(clause.to_owned())
-            }));
+            row.violations_left_out += outcomes[2].run.violation_count;
+            let breaches = outcomes[2].run.violations.iter();
+            broken.extend(breaches.map(|breach| breach.clause.to_string()));
         }
         let seeds = self.guard.scene.seeds as f64;
         [row.before, row.shipped, row.left_out] = sums.map(|sum| Some(sum / seeds));

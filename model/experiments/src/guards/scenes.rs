@@ -12,17 +12,13 @@ use crate::headlines::LINUX_6_X86;
 pub struct Scene {
     /// The mechanism whose fast path the guard slows.
     pub mechanism: Mechanism,
-    /// The workload's name.
     pub workload: &'static str,
-    /// The case of the workload.
     pub case: &'static str,
-    /// The machine.
     pub machine: &'static str,
-    /// The number of CPUs.
     pub cpus: usize,
     /// Parameters of the workload that differ from their defaults.
     pub parameters: &'static [&'static str],
-    /// The kernel without the mechanism.
+    /// The policy of the kernel without the mechanism.
     pub before: &'static str,
     /// The unit of the event counts, and its number in a run.
     pub each: (&'static str, u64),
@@ -33,7 +29,6 @@ pub struct Scene {
 /// A guard in a scene.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard {
-    /// The scene in which it works.
     pub scene: &'static Scene,
     /// The mutants that leave it out.
     pub without: &'static [&'static str],

@@ -10,13 +10,13 @@ use quell::Mechanism;
 use quell_clock::file::Unit;
 use quell_clock::{Parameter, built_in};
 use quell_conformance::parse_policy;
-use quell_workloads::Workload;
 
 use crate::charts::{self, Bar, Chart, Group, VerticalScale};
 use crate::guards;
 use crate::jobs::{Job, Results};
 use crate::reproduce::{Experiment, Row, hits, single_policies, skill};
 use crate::scale::{Point, lines, relative};
+use crate::workloads;
 use timeline::Episode;
 
 /// The CPU counts of the plot of cost against CPUs.
@@ -40,8 +40,8 @@ pub fn jobs(plans: &[Experiment]) -> Vec<Job> {
             .chain([None])
             .flat_map(|change| [plan.before(), plan.after()].map(|job| plan.varied(job, change)))
     });
-    let scaling = scaling_jobs().into_iter().map(|(_, _, job)| job);
-    let shootdowns = shootdown_jobs().into_iter().map(|(_, job)| job);
+    let scaling = POLICIES.into_iter().flat_map(|policy| SCALE.map(|cpus| scaling(policy, cpus)));
+    let shootdowns = POLICIES.map(shootdown);
     alone.chain(scaling).chain(shootdowns).chain(varied).collect()
 }
 
@@ -51,60 +51,6 @@ pub fn build(
     rows: &[Row],
     guards: &[guards::Row],
     results: &Results,
-) -> Markup {
-    page(plans, rows, guards, results, &scaling_jobs(), &shootdown_jobs())
-}
-
-/// Returns the guessed parameters of the plan's machine that can be changed by half: costs and rates. Half a TLB or
-/// half a cache may have no valid geometry.
-fn guesses(plan: &Experiment) -> Vec<Parameter> {
-    let machine = plan.before().machine;
-    machine
-        .assumed()
-        .filter(|parameter| {
-            matches!(parameter.description().unit, Unit::Time | Unit::Rate | Unit::Factor)
-        })
-        .collect()
-}
-
-/// Factors by which each guess is varied.
-const FACTORS: [f64; 2] = [0.5, 1.5];
-
-/// Returns `dontneed` on growing numbers of CPUs: policy, CPUs, job.
-fn scaling_jobs() -> Vec<(&'static str, usize, Job)> {
-    POLICIES
-        .into_iter()
-        .flat_map(|policy| SCALE.into_iter().map(move |cpus| (policy, cpus)))
-        .filter_map(|(policy, cpus)| {
-            let iterations = (4096 / cpus).clamp(16, 256);
-            Some((policy, cpus, dontneed(policy, cpus, iterations, 0)?))
-        })
-        .collect()
-}
-
-/// Returns one shootdown under each policy: policy, job.
-fn shootdown_jobs() -> Vec<(&'static str, Job)> {
-    POLICIES
-        .into_iter()
-        .filter_map(|policy| Some((policy, dontneed(policy, TIMELINE_CPUS, 32, 20_000)?)))
-        .collect()
-}
-
-fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Option<Job> {
-    let mut workload = Workload::from_name("dontneed")?;
-    workload.set(&format!("iterations={iterations}")).ok()?;
-    let policy = parse_policy(policy).ok()?;
-    let machine = Arc::new(built_in("haswell-server")?);
-    Some(Job { trace, ..Job::new(machine, workload, policy, cpus) })
-}
-
-fn page(
-    plans: &[Experiment],
-    rows: &[Row],
-    guards: &[guards::Row],
-    results: &Results,
-    scaling: &[(&'static str, usize, Job)],
-    shootdowns: &[(&'static str, Job)],
 ) -> Markup {
     let hits = hits(&rows.iter().collect::<Vec<_>>());
     let content = html! {
@@ -124,13 +70,45 @@ fn page(
         (tables::figures(rows))
         (before_after(rows))
         @if !guards.is_empty() { (tables::what_guards_cost(guards)) }
-        (scale(results, scaling))
-        (timelines(results, shootdowns))
+        (scale(results))
+        (timelines(results))
         (tables::mechanisms(plans, rows, results))
         (sensitivity(plans, results))
         (limits())
     };
     charts::page("quell: five ways to keep translations coherent for less", &content)
+}
+
+/// Returns the guessed parameters of the plan's machine that can be changed by half: costs and rates. Half a TLB or
+/// half a cache may have no valid geometry.
+fn guesses(plan: &Experiment) -> Vec<Parameter> {
+    let machine = plan.before().machine;
+    machine
+        .assumed()
+        .filter(|parameter| {
+            matches!(parameter.description().unit, Unit::Time | Unit::Rate | Unit::Factor)
+        })
+        .collect()
+}
+
+/// Factors by which each guess is varied.
+const FACTORS: [f64; 2] = [0.5, 1.5];
+
+/// Returns a run of the plot of cost against CPUs.
+fn scaling(policy: &str, cpus: usize) -> Job {
+    dontneed(policy, cpus, (4096 / cpus).clamp(16, 256), 0)
+}
+
+/// Returns the run of a timeline.
+fn shootdown(policy: &str) -> Job {
+    dontneed(policy, TIMELINE_CPUS, 32, 20_000)
+}
+
+fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Job {
+    let workload = workloads::known("dontneed", [format!("iterations={iterations}")]);
+    let policy = parse_policy(policy).expect("a policy");
+    let machine = Arc::new(built_in("haswell-server").expect("a machine"));
+    Job { trace, ..Job::new(machine, workload, policy, cpus) }
 }
 
 fn before_after(rows: &[Row]) -> Markup {
@@ -185,15 +163,10 @@ fn group(row: &Row) -> Group {
     }
 }
 
-fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
-    let value = |policy: &str, cpus: usize| {
-        let (_, _, job) = jobs.iter().find(|job| (job.0, job.1) == (policy, cpus))?;
-        Some(results.get(job).ok()?.measure.value)
-    };
-    let points: Vec<Point> = SCALE
-        .into_iter()
-        .map(|cpus| Point { cpus, values: POLICIES.map(|policy| value(policy, cpus)).into() })
-        .collect();
+fn scale(results: &Results) -> Markup {
+    let value = |policy, cpus| Some(results.get(&scaling(policy, cpus)).ok()?.measure.value);
+    let points =
+        SCALE.map(|cpus| Point { cpus, values: POLICIES.map(|policy| value(policy, cpus)).into() });
     let points = relative(&points);
     let lines = lines(&POLICIES.map(short), &points);
     let chart = Chart {
@@ -226,14 +199,12 @@ fn short(policy: &str) -> &str {
     }
 }
 
-fn timelines(results: &Results, jobs: &[(&'static str, Job)]) -> Markup {
-    let episodes: Vec<(&str, Episode)> = jobs
-        .iter()
-        .filter_map(|(policy, job)| {
-            let outcome = results.get(job).ok()?;
-            Some((*policy, Episode::find(outcome.trace.events(), "discard")?))
-        })
-        .collect();
+fn timelines(results: &Results) -> Markup {
+    let episode = |policy: &'static str| {
+        let outcome = results.get(&shootdown(policy)).ok()?;
+        Some((policy, Episode::find(outcome.run.trace.events(), "discard")?))
+    };
+    let episodes: Vec<(&str, Episode)> = POLICIES.into_iter().filter_map(episode).collect();
     let span = episodes.iter().map(|(_, episode)| episode.end - episode.start).max().unwrap_or(1);
     html! {
         h2 { "One shootdown" }

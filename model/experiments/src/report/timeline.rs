@@ -15,11 +15,9 @@ fn looks(mark: Mark) -> Option<(&'static str, f64, &'static str)> {
         Mark::Broadcast(_) => ("--send", 1.0, "broadcasts"),
         Mark::Completion(_) => ("--wait", 1.0, "waits for broadcasts"),
         Mark::Zero(_) => ("--zero", 1.0, "zeroes a page"),
-        Mark::Arrives(_)
-        | Mark::Root(..)
-        | Mark::Halted
-        | Mark::Copy(_)
-        | Mark::Violation => return None,
+        Mark::Arrives(_) | Mark::Root(..) | Mark::Halted | Mark::Copy(_) | Mark::Violation => {
+            return None;
+        }
     })
 }
 
@@ -43,7 +41,6 @@ pub struct Episode {
     pub returned: u64,
     /// The end on the last CPU.
     pub end: u64,
-    /// The events.
     pub events: Vec<TraceEvent>,
 }
 

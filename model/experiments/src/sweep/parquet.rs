@@ -115,34 +115,27 @@ mod tests {
     use super::*;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
+    use serde_json::json;
     use std::collections::BTreeMap;
 
-    fn record(seed: u64, value: Option<f64>, size: &str) -> Record {
-        let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        Record {
-            index: 0,
-            workload: "w".into(),
-            machine: "m".into(),
-            policy: "S0,inline=no".into(),
-            cpus: 2,
-            seed,
-            parameters: BTreeMap::from([text("size", size), text("how", "fast, or not")]),
-            value,
-            window_ns: 1.5,
-            violations: 0,
-            latencies: Vec::new(),
-            engine: BTreeMap::from([("flushes".into(), u64::MAX - seed)]),
-            machine_counts: BTreeMap::new(),
-            error: value.is_none().then(|| "it \"broke\",\nüber".into()),
-        }
-    }
+    const RUNS: [(u64, Option<f64>, &str, u64); 3] =
+        [(1, Some(0.1), "64K", 64 << 10), (2, None, "512", 512), (3, Some(-3e300), "1M", 1 << 20)];
+    const ERROR: &str = "it \"broke\",\nüber";
 
     #[test]
     fn what_is_read_back_is_what_was_there() {
-        let records =
-            [record(1, Some(0.1), "64K"), record(2, None, "512"), record(3, Some(-3e300), "1M")];
+        let record = |(seed, value, size, _): (u64, Option<f64>, &str, u64)| -> Record {
+            serde_json::from_value(json!({
+                "index": 0, "workload": "w", "machine": "m", "policy": "S0,inline=no", "cpus": 2,
+                "seed": seed, "parameters": { "size": size, "how": "fast, or not" },
+                "value": value, "window_ns": 1.5, "violations": 0,
+                "engine": { "flushes": u64::MAX - seed }, "machine_counts": {},
+                "error": value.is_none().then_some(ERROR),
+            }))
+            .unwrap()
+        };
         let mut bytes = Vec::new();
-        write(&columns::of(&records), &mut bytes).unwrap();
+        write(&columns::of(&RUNS.map(record)), &mut bytes).unwrap();
         let mut at = tempfile::tempfile().unwrap();
         at.write_all(&bytes).unwrap();
         let file = SerializedFileReader::new(at).unwrap();
@@ -151,29 +144,22 @@ mod tests {
             .unwrap()
             .map(|row| row.unwrap().into_columns().into_iter().collect::<BTreeMap<_, _>>())
             .collect();
-        assert_eq!(rows.len(), records.len());
-        for (row, record) in rows.iter().zip(&records) {
+        assert_eq!(rows.len(), RUNS.len());
+        for (row, (seed, value, _, size)) in rows.iter().zip(RUNS) {
             let text = |text: &str| Field::Str(text.to_owned());
             let expected = [
                 ("workload", text("w")),
                 ("machine", text("m")),
                 ("policy", text("S0,inline=no")),
                 ("cpus", Field::ULong(2)),
-                ("seed", Field::ULong(record.seed)),
+                ("seed", Field::ULong(seed)),
                 ("param.how", text("fast, or not")),
-                (
-                    "param.size",
-                    Field::ULong(match record.seed {
-                        1 => 64 << 10,
-                        2 => 512,
-                        _ => 1 << 20,
-                    }),
-                ),
-                ("value", record.value.map_or(Field::Null, Field::Double)),
+                ("param.size", Field::ULong(size)),
+                ("value", value.map_or(Field::Null, Field::Double)),
                 ("window_ns", Field::Double(1.5)),
                 ("violations", Field::ULong(0)),
-                ("error", record.error.as_deref().map_or(Field::Null, text)),
-                ("engine.flushes", Field::ULong(u64::MAX - record.seed)),
+                ("error", value.map_or_else(|| text(ERROR), |_| Field::Null)),
+                ("engine.flushes", Field::ULong(u64::MAX - seed)),
             ];
             let expected = expected.map(|(name, field)| (name.to_owned(), field));
             assert_eq!(*row, BTreeMap::from(expected));

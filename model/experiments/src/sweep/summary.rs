@@ -10,18 +10,15 @@ use crate::numbers::median;
 /// One point of a grid, with the figures of all its seeds.
 #[derive(Debug)]
 pub struct Point {
-    /// The machine's name.
-    pub machine: String,
-    /// The mechanisms that are on.
-    pub policy: String,
-    /// The number of CPUs.
-    pub cpus: usize,
+    pub(crate) machine: String,
+    pub(crate) policy: String,
+    pub(crate) cpus: usize,
     /// The parameters that the grid names.
-    pub parameters: BTreeMap<String, String>,
+    pub(crate) parameters: BTreeMap<String, String>,
     /// The figures, in ascending order.
-    pub values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
     /// The number of seeds without a figure.
-    pub failed: usize,
+    pub(crate) failed: usize,
 }
 
 impl Point {
@@ -190,11 +187,9 @@ mod tests {
             parameters: BTreeMap::from([("size".into(), "64K".into())]),
             value,
             window_ns: 1.5,
-            violations: 0,
-            latencies: Vec::new(),
-            engine: BTreeMap::new(),
             machine_counts: BTreeMap::from([("calls".into(), 3)]),
             error: value.is_none().then(|| "it \"broke\"".into()),
+            ..Record::default()
         }
     }
 

@@ -17,7 +17,7 @@ use super::bench::one_page_key;
 use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};
 use super::report::{Benchmark, Comparison, Row};
 use quell::Policy;
-use quell_model::trial::Trial;
+use quell_model::jobs::Job;
 use quell_workloads::Workload;
 
 /// The largest error of a prediction that counts as right.
@@ -112,15 +112,10 @@ impl Case {
             workload.set(pair).map_err(|wrong| wrong.to_string())?;
         }
         let policy: Policy = if self.dirty { host.kernel.dirty } else { host.kernel.policy };
-        let trial = Trial {
-            machine: &host.machine,
-            workload,
-            policy,
-            cpus: self.cpus,
-            seed: quell_model::jobs::SEED,
-            trace: 0,
-        };
-        let outcome = trial.run().map_err(|error| error.to_string())?;
+        let machine = host.machine.clone().into();
+        let outcome = Job::new(machine, workload, policy, self.cpus)
+            .run()
+            .map_err(|error| error.to_string())?;
         Ok(outcome.measure.value * self.factor)
     }
 

@@ -38,7 +38,7 @@ use super::report::{Host, Shootdown, Units};
 use crate::predict::kernel::Kernel;
 use crate::processor::Processor;
 use quell::Policy;
-use quell_model::trial::Trial;
+use quell_model::jobs::Job;
 
 /// Rounds of calibration; the model is nearly linear in each figure, so two would do.
 const ROUNDS: usize = 4;
@@ -147,9 +147,7 @@ fn modelled(
     for pair in parameters {
         program.set(pair).with_context(|| workload.to_owned())?;
     }
-    let trial =
-        Trial { machine, workload: program, policy, cpus, seed: quell_model::jobs::SEED, trace: 0 };
-    Ok(trial.run()?.measure.value)
+    Ok(Job::new(machine.clone().into(), program, policy, cpus).run()?.measure.value)
 }
 
 /// A discard and touch of one page: nanoseconds.

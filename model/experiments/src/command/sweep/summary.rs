@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use crate::numbers::digits;
 use crate::results::Results;
-use crate::sweep::Record;
 #[cfg(feature = "parquet")]
 use crate::sweep::columns;
-use crate::sweep::results::Head;
 use crate::sweep::summary::{Point, csv, plot, points};
+use crate::sweep::{Head, Record};
 use anyhow::Result;
 use clap::Args;
 
