@@ -11,22 +11,26 @@
 //! it may run on any host, and may be repeated.
 
 mod explore;
-mod held_out;
-mod record;
-mod reproduce;
+mod published;
 mod requests;
 mod watched;
 
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use quell_clock::MachineFile;
 use quell_model::jobs::Job;
 use quell_model::sweep::{self, Grid, MOST_CELLS, Record};
 use quell_model::{machines, run, workloads};
+use quell_record::analyse;
+use quell_record::import::Import;
+use quell_record::perf::file::Recording;
+use quell_record::perf::{Source, SourceError};
+use quell_record::report::Report;
 
-use requests::{cpus, failed, policy_or_file, shard, value_error, workload};
+use requests::{cpus, failed, json, policy_or_file, shard, value_error, workload};
 use watched::{Listeners, watched};
 
 /// Makes a run's figures independent of Python's heap.
@@ -118,13 +122,12 @@ fn run_json(
         run::with_seeds(&job, seeds, &work.stop, || work.done())
     })?;
     let report = report.map_err(|error| failed(&error))?;
-    serde_json::to_string(&report).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    json(&report)
 }
 
 /// The values of each axis, by its name.
 type Axes = Vec<(String, Vec<String>)>;
 
-/// A request for a grid.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct GridRequest {
@@ -189,7 +192,7 @@ fn sweep_json(
     let listeners = Listeners { progress, found };
     watched(py, listeners, threads, cells.len(), |work| {
         sweep::run(&cells, &work.stop, |cell, outcome| {
-            let line = serde_json::to_string(&Record::of(&grid, cell, outcome));
+            let line = json(&Record::of(&grid, cell, outcome));
             if let Ok(line) = &line {
                 work.found(line);
             }
@@ -200,8 +203,24 @@ fn sweep_json(
     })?;
     let mut records = records.into_inner().unwrap_or_else(PoisonError::into_inner);
     records.sort_by_key(|(index, _)| *index);
-    let lines: Result<_, _> = records.into_iter().map(|(_, line)| line).collect();
-    lines.map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    records.into_iter().map(|(_, line)| line).collect()
+}
+
+/// Reads a recording, or a recording's text, to its end. Returns the JSON of `quell record --json`.
+#[pyfunction]
+#[pyo3(signature = (path, program))]
+fn read_json(py: Python<'_>, path: PathBuf, program: Option<String>) -> PyResult<String> {
+    let report = watched(py, Listeners::default(), None, 1, |work| {
+        let mut source: Box<dyn Source> = match Recording::is_one(&path) {
+            true => Box::new(Recording::open(&path)?),
+            false => Box::new(Import::open(&path)?),
+        };
+        let mut go_on = |_, _| !work.stop.load(Relaxed);
+        let all = analyse(&mut *source, &mut (), &mut go_on)?;
+        Ok(Report::new(all, program.as_deref()).json())
+    })?;
+    let report = report.map_err(|error: SourceError| value_error(error))?;
+    json(&report)
 }
 
 /// Returns a parameter's value as a number, in bytes or nanoseconds if it has a unit.
@@ -244,9 +263,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(sweep_json, module)?,
         wrap_pyfunction!(explore::explore_size, module)?,
         wrap_pyfunction!(explore::explore_json, module)?,
-        wrap_pyfunction!(record::read_json, module)?,
-        wrap_pyfunction!(reproduce::reproduce_json, module)?,
-        wrap_pyfunction!(held_out::held_out_json, module)?,
+        wrap_pyfunction!(read_json, module)?,
+        wrap_pyfunction!(published::reproduce_json, module)?,
+        wrap_pyfunction!(published::held_out_json, module)?,
         wrap_pyfunction!(amount, module)?,
         wrap_pyfunction!(file_text, module)?,
         wrap_pyfunction!(machine_names, module)?,

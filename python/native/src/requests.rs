@@ -9,6 +9,7 @@ use quell_model::sweep::Shard;
 use quell_model::trial::TrialError;
 use quell_model::workloads;
 use quell_workloads::Workload;
+use serde::Serialize;
 
 /// The most CPUs of a machine.
 const MOST_CPUS: usize = 1024;
@@ -24,6 +25,11 @@ pub fn failed(error: &TrialError) -> PyErr {
         true => value_error(error),
         false => PyRuntimeError::new_err(error.to_string()),
     }
+}
+
+/// Returns a result as text.
+pub fn json(value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
 /// Parses a policy, in the form that `--policy` takes.

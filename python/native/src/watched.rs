@@ -12,8 +12,6 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use quell_model::jobs::Results;
-use serde::Serialize;
 
 /// The interval between checks for signals.
 const LOOK: Duration = Duration::from_millis(50);
@@ -124,31 +122,4 @@ fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     format!("the machine in software has failed: {}", text.unwrap_or("without a message"))
-}
-
-/// Makes rows of the items, one item after the other, and returns them as JSON. Each item is a piece.
-///
-/// # Errors
-/// Returns the exception of a signal handler or of `progress`, after the work has stopped.
-pub fn rows<I: Sync, R: Send + Serialize>(
-    py: Python<'_>,
-    progress: Option<&Bound<'_, PyAny>>,
-    items: &[I],
-    rows_of: impl Fn(&I, &mut Results) -> Vec<R> + Send,
-) -> PyResult<Vec<String>> {
-    let listeners = Listeners { progress, found: None };
-    let rows = watched(py, listeners, None, items.len(), move |work| {
-        let mut results = Results::default();
-        let mut rows = Vec::new();
-        for item in items {
-            if work.stop.load(Relaxed) {
-                break;
-            }
-            rows.extend(rows_of(item, &mut results));
-            work.done();
-        }
-        rows
-    })?;
-    let lines: Result<_, _> = rows.iter().map(serde_json::to_string).collect();
-    lines.map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
