@@ -88,14 +88,11 @@ pub struct Costs {
     /// Amounts in the file's canonical units, by parameter.
     amounts: [f64; ALL],
     pub architecture: Architecture,
-    pub hardware_dirty: bool,
     pub topology: Topology,
     pub tlb: TlbGeometry,
     pub tagging: Tagging,
-    pub masked_locks: bool,
     /// Includes nested paging.
     pub walk: Time,
-    pub broadcast: bool,
     pub interrupt_send: Time,
     pub interrupt_delivery: Time,
     pub interrupt_entry: Time,
@@ -106,12 +103,9 @@ pub struct Costs {
     pub l2_lines: usize,
     pub llc_lines: usize,
     pub protocol: Protocol,
-    /// Whether an initiator flushes its own entries while it waits, under a policy file's protocol.
-    pub concurrent_flush: bool,
     /// The clauses that the policy gives up.
     pub lost: Vec<Clause>,
     lists: LockCost,
-    lists_drain: bool,
     zone: LockCost,
     file: LockCost,
 }
@@ -119,7 +113,6 @@ pub struct Costs {
 impl Costs {
     /// Converts the costs of a machine file.
     pub fn new(file: &MachineFile) -> Self {
-        let yes = |parameter| file.choice(parameter) == "yes";
         let lines = |size| (file.count(size) / 64).max(1);
         let time = |parameter| file.amount(parameter).round() as Time;
         let scale = file.amount(P::Scale);
@@ -139,7 +132,6 @@ impl Costs {
             times: array::from_fn(|index| own(P::ALL[index])),
             amounts: array::from_fn(|index| file.amount(P::ALL[index])),
             architecture: file.architecture(),
-            hardware_dirty: yes(P::HardwareDirty),
             topology: Topology {
                 per_core: file.count(P::CpusPerCore),
                 per_socket: file.count(P::CpusPerSocket),
@@ -152,9 +144,7 @@ impl Costs {
                 "none" => Tagging::None,
                 other => unreachable!("the tags `{other}` need a line here"),
             },
-            masked_locks: yes(P::MaskedLocks),
             walk: (file.amount(P::Walk) * file.amount(P::NestedWalk)).round() as Time,
-            broadcast: yes(P::Broadcast),
             interrupt_send: time(P::InterruptSend) + time(P::GuestSend),
             interrupt_delivery: time(P::InterruptDelivery) + time(P::GuestDelivery),
             interrupt_entry,
@@ -164,10 +154,8 @@ impl Costs {
             l2_lines: lines(P::CacheL2Size),
             llc_lines: lines(P::LlcSize),
             protocol: Protocol::new(file),
-            concurrent_flush: yes(P::FlushConcurrent),
             lost: file.lost_clauses(),
             lists: held(P::ListsHold, P::ListsLines),
-            lists_drain: yes(P::ListsDrain),
             zone: held(P::ZoneHold, P::ZoneLines),
             file: held(P::FileHold, P::FileLines),
         }
@@ -188,6 +176,12 @@ impl Costs {
     #[inline]
     pub fn count(&self, parameter: P) -> usize {
         self.amount(parameter) as usize
+    }
+
+    /// Returns whether a choice between no and yes is yes.
+    #[inline]
+    pub fn yes(&self, parameter: P) -> bool {
+        self.count(parameter) == 1
     }
 
     /// Returns a rate, in picoseconds a byte.
@@ -251,7 +245,7 @@ impl Costs {
     pub fn features(&self) -> Features {
         Features {
             tagging: self.tagging,
-            broadcast: self.broadcast,
+            broadcast: self.yes(P::Broadcast),
             full_above: self.count(P::FullAbove) as u64,
         }
     }
@@ -260,7 +254,7 @@ impl Costs {
     pub fn shortest_influence(&self) -> Time {
         let interrupt = self.interrupt_send + self.interrupt_delivery;
         let broadcast = self.time(P::BroadcastIssue) + self.time(P::BroadcastLatency);
-        if self.broadcast { interrupt.min(broadcast) } else { interrupt }
+        if self.yes(P::Broadcast) { interrupt.min(broadcast) } else { interrupt }
     }
 
     /// Returns the time in which a CPU takes a line that another one wrote.
@@ -318,7 +312,7 @@ impl Costs {
                 }
                 (KernelLock::Lists(map.node_of(frame)?), collected.add(self.lists))
             }
-            LockUse::ListDrain(_) if !self.lists_drain || collected.frames.is_empty() => {
+            LockUse::ListDrain(_) if !self.yes(P::ListsDrain) || collected.frames.is_empty() => {
                 return None;
             }
             LockUse::ListDrain(node) => (KernelLock::Lists(node), collected.add(self.lists)),

@@ -335,7 +335,7 @@ impl Flushes {
     /// (`smp_call_function_many_cond`), interrupts stay on, so that this CPU answers others meanwhile.
     fn call(&self, hw: &Model, request: Request, targets: &CpuSet) {
         let me = hw.this_cpu().index();
-        if !self.costs.concurrent_flush {
+        if !self.costs.yes(P::FlushConcurrent) {
             self.make_masked(hw, &request);
         }
         self.cpus[me].outbox.publish(request);
@@ -361,7 +361,7 @@ impl Flushes {
         if !asleep.is_empty() {
             hw.interrupt(&asleep);
         }
-        if self.costs.concurrent_flush {
+        if self.costs.yes(P::FlushConcurrent) {
             self.make_masked(hw, &request);
         }
         for target in targets.iter() {

@@ -283,12 +283,12 @@ unsafe impl Machine for Model {
     }
 
     fn hardware_dirty(&self) -> bool {
-        self.costs.hardware_dirty
+        self.costs.yes(P::HardwareDirty)
     }
 
     #[inline]
     fn masks_locks(&self) -> bool {
-        self.costs.masked_locks
+        self.costs.yes(P::MaskedLocks)
     }
 
     fn tlb_rules(&self) -> TlbRules {

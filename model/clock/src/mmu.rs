@@ -174,7 +174,8 @@ impl Core {
                 _ => self.costs.architecture.decode(raw, Level(level)),
             };
             let leaf = entry.present && !entry.table;
-            let known = self.costs.hardware_dirty || entry.accessed && (!write || entry.dirty);
+            let known =
+                self.costs.yes(P::HardwareDirty) || entry.accessed && (!write || entry.dirty);
             let allowed = leaf && entry.user && (!write || entry.writable) && known;
             let used = self.costs.architecture.used(raw, write);
             if early && (!allowed || used != raw) {

@@ -604,11 +604,6 @@ impl Figure {
 
     fn row(&self, table: &str, results: &Results) -> Row {
         let [before, after] = (self.sides.each_ref()).map(|side| self.value(side, results));
-        let runs = self.sides.iter().flatten();
-        let violations = runs
-            .filter_map(|job| results.get(job).ok())
-            .map(|outcome| outcome.run.violation_count)
-            .sum();
         let model = match (&before, &after) {
             (Ok(before), Ok(after)) if *before > 0.0 => Some([*before, *after]),
             _ => None,
@@ -635,7 +630,7 @@ impl Figure {
                 (None, _) => Verdict::Failed,
             },
             calibrated: None,
-            violations,
+            violations: results.violations_of(self.sides.iter().flatten()),
             reason: match (off, before.err().or(after.err())) {
                 (Some(_), _) => None,
                 (None, reason) => Some(reason.unwrap_or_else(nothing)),

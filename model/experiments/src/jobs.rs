@@ -195,6 +195,12 @@ impl Results {
         self.outcomes().map(|outcome| outcome.run.violation_count).sum()
     }
 
+    /// Returns the number of violations of the contract in the runs of these jobs.
+    pub(crate) fn violations_of<'j>(&self, jobs: impl IntoIterator<Item = &'j Job>) -> u64 {
+        let outcomes = jobs.into_iter().filter_map(|job| self.get(job).ok());
+        outcomes.map(|outcome| outcome.run.violation_count).sum()
+    }
+
     /// Returns the outcomes of all runs that ended.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.by_key.values().filter_map(|outcome| outcome.as_ref().ok())

@@ -47,7 +47,8 @@ impl<F> FileKind<F> {
             return Ok(file);
         }
         let path = Path::new(text);
-        if !path.exists() && path.extension() != Some("toml".as_ref()) && is_word(path) {
+        let is_word = path.components().count() == 1 && path.extension() != Some("toml".as_ref());
+        if is_word && !path.exists() {
             let unknown = not_built_in(self.name, text, self.all);
             return Err(unknown + "; for a file of your own, give its path");
         }
@@ -77,11 +78,6 @@ impl<F> FileKind<F> {
         (self.parse)(&path.display().to_string(), content, &mut base)
             .map_err(|error| error.to_string())
     }
-}
-
-/// Returns whether a path has one part, like a name.
-fn is_word(path: &Path) -> bool {
-    path.components().count() == 1
 }
 
 /// The most bytes of a file of machines or parameters, which has a few hundred lines.

@@ -182,11 +182,6 @@ impl Experiment {
         let headline = self.headline;
         let jobs = self.runs();
         let [before, after, all_on] = jobs.each_ref().map(|job| self.figure(results, job));
-        let violations = jobs
-            .iter()
-            .filter_map(|job| results.get(job).ok())
-            .map(|outcome| outcome.run.violation_count)
-            .sum();
         let failed = [&before, &after, &all_on].into_iter().find_map(|figure| figure.clone().err());
         let (before, after) = (before.ok(), after.ok());
         let change_predicted = before.zip(after).map(|(before, after)| after / before - 1.0);
@@ -215,7 +210,7 @@ impl Experiment {
             change_predicted,
             difference_points: change_predicted.map(|change| 100.0 * (change - change_published)),
             all_on: all_on.ok(),
-            violations,
+            violations: results.violations_of(&jobs),
             verdict,
             tolerance: headline.tolerance.words(),
             reason,
