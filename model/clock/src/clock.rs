@@ -133,7 +133,8 @@ pub struct Clock {
     running: usize,
     /// The end of the running CPU's turn, whatever the others do.
     turn_ends: Time,
-    limits: Limits,
+    /// The limits of the running CPU.
+    pub limits: Limits,
 }
 
 impl Clock {
@@ -173,12 +174,12 @@ impl Clock {
         match cpu.activity {
             Activity::Halted => arrival + self.idle_wake,
             Activity::Polling => cpu.poll.turn_at(arrival),
-            _ => arrival,
+            Activity::Running | Activity::Computing => arrival,
         }
     }
 
     /// Chooses the CPU that continues, with its clock set; `None` if none can ever continue.
-    pub fn choose(&mut self, cpus: &mut [Cpu]) -> Option<(usize, Limits)> {
+    pub fn choose(&mut self, cpus: &mut [Cpu]) -> Option<usize> {
         let least = self.agenda.least();
         if least == NEVER {
             return None;
@@ -188,7 +189,7 @@ impl Clock {
         self.turn_ends = at.saturating_add(TURN);
         cpus[chosen].now = at;
         self.limits = self.limit();
-        Some((chosen, self.limits))
+        Some(chosen)
     }
 
     /// Decides the next step of CPU `current` at a point beyond its limits.
@@ -228,25 +229,22 @@ impl Clock {
         self.agenda.set(current, key);
     }
 
-    /// Records that an interrupt or invalidation arrives at CPU `target` at a time, sent by the running CPU. Returns
-    /// the running CPU's limits.
-    pub fn arrival(&mut self, cpus: &[Cpu], target: usize, at: Time) -> Limits {
+    /// Records that an interrupt or invalidation arrives at CPU `target` at a time, sent by the running CPU.
+    pub fn arrival(&mut self, cpus: &[Cpu], target: usize, at: Time) {
         let cpu = &cpus[target];
         if cpu.activity != Activity::Running && cpu.due() <= at {
             let wake = self.wake_at(cpu, at).max(cpu.now);
-            return self.wake(target, wake);
+            self.wake(target, wake);
         }
-        self.limits
     }
 
-    /// Lets waiting CPU `target` continue at a time. Returns the limits of the running CPU.
-    pub fn wake(&mut self, target: usize, at: Time) -> Limits {
+    /// Lets waiting CPU `target` continue at a time.
+    pub fn wake(&mut self, target: usize, at: Time) {
         let wake = key(at, target);
         if wake < self.agenda.get(target) {
             self.agenda.set(target, wake);
             self.limits = self.limit();
         }
-        self.limits
     }
 }
 

@@ -8,7 +8,7 @@ mod interrupts;
 mod translation;
 mod words;
 
-use crate::clock::{Clock, Limits, Point, Step};
+use crate::clock::{Clock, Point, Step};
 use crate::costs::{Costs, KernelLock, Topology};
 use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
@@ -42,7 +42,6 @@ pub(crate) struct Core {
     pub moves: Option<Box<Moves>>,
     lines: Lines,
     scheduler: Clock,
-    limits: Limits,
     /// The times up to which the running CPU may perform shared and private operations without a check: its limits, and
     /// the next interrupt.
     shared_until: Time,
@@ -98,7 +97,6 @@ impl Core {
             map,
             trace,
             scheduler,
-            limits: Limits { shared: 0, local: 0 },
             shared_until: 0,
             local_until: 0,
             locks: BTreeMap::new(),
@@ -154,9 +152,8 @@ impl Core {
 
     /// Lets the scheduler choose the CPU that continues.
     pub fn choose(&mut self) -> Option<usize> {
-        let (chosen, limits) = self.scheduler.choose(&mut self.cpus)?;
+        let chosen = self.scheduler.choose(&mut self.cpus)?;
         self.current = chosen;
-        self.limits = limits;
         let disturb = self.costs.time(P::BroadcastDisturb);
         let broadcasts = self.broadcasts;
         let cpu = self.cpu();
@@ -180,8 +177,8 @@ impl Core {
     #[inline]
     fn refresh(&mut self) {
         let due = self.cpus[self.current].due();
-        self.shared_until = self.limits.shared.min(due);
-        self.local_until = self.limits.local.min(due);
+        self.shared_until = self.scheduler.limits.shared.min(due);
+        self.local_until = self.scheduler.limits.local.min(due);
     }
 
     #[inline]
@@ -219,7 +216,7 @@ impl Core {
 
     /// Performs one step of waiting until the clock reaches `goal`, taking interrupts.
     pub fn wait_step(&mut self, goal: Time, activity: Activity) -> Step {
-        let local_until = self.limits.local;
+        let local_until = self.scheduler.limits.local;
         let cpu = &mut self.cpus[self.current];
         let due = cpu.due();
         if due <= cpu.now {

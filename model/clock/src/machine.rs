@@ -54,11 +54,6 @@ impl Model {
         self.flushes.as_deref()
     }
 
-    /// Returns the number of CPUs.
-    pub fn cpus(&self) -> usize {
-        self.cpus
-    }
-
     /// Sends a non-maskable interrupt to a CPU, which may be the caller.
     ///
     /// # Panics

@@ -88,26 +88,14 @@ pub struct History {
     pub captured: u32,
     /// The event at which it lost its owner.
     pub freed: u32,
-    /// The present state.
-    pub state: State,
+    /// Whether it had an owner, and has none now.
+    pub free: bool,
     /// Whether it is a page-table page now.
     pub table: bool,
     /// The CPU that last changed its ownership.
     pub by: u16,
     /// The time of that change.
     pub at: Time,
-}
-
-/// Whether a frame has an owner.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum State {
-    /// It never had an owner.
-    #[default]
-    Untouched,
-    /// A process, the page cache or the manager owns it.
-    Owned,
-    /// It has no owner now.
-    Free,
 }
 
 /// The histories of 512 single frames.

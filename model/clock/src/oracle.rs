@@ -69,11 +69,13 @@ pub struct Oracle {
     by_root: FxHashMap<u64, u32>,
     /// The event at which a table page was last freed.
     tables_freed: u32,
-    found: u64,
-    violations: Vec<Violation>,
+    /// The number of violations, and the first ones in the order in which they were found.
+    pub found: u64,
+    pub violations: Vec<Violation>,
     /// The clauses that the policy gives up.
     lost: Vec<Clause>,
-    expected: u64,
+    /// The number of violations of these clauses.
+    pub expected: u64,
 }
 
 impl Oracle {
@@ -128,20 +130,5 @@ impl Oracle {
         let mut violation = Violation::new(Clause::Misuse, what).by(CpuId(cpu as u16));
         violation.at = Some(at);
         self.report(violation);
-    }
-
-    /// Returns the number of violations found.
-    pub fn found(&self) -> u64 {
-        self.found
-    }
-
-    /// Returns the number of violations of clauses that the policy gives up.
-    pub fn expected(&self) -> u64 {
-        self.expected
-    }
-
-    /// Returns the first violations, in the order in which they were found.
-    pub fn violations(&self) -> &[Violation] {
-        &self.violations
     }
 }

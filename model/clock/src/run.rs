@@ -160,8 +160,6 @@ pub struct RunResult {
     ///
     /// They're those between the program's marks, or of the whole run without marks.
     pub moves: Option<Vec<LineMove>>,
-    /// The final values of the control words that the programs shared.
-    pub control: [u64; SHARED_WORDS],
     /// The number of violations of the contract that the oracle found.
     pub violation_count: u64,
     /// The first violations.
@@ -349,10 +347,9 @@ fn drive(
         window: core.window,
         latencies: std::mem::take(&mut core.latencies).sorted(),
         moves: core.moves.take().map(|moves| moves.sorted()),
-        control: std::array::from_fn(|index| control[index].word().peek()),
-        violation_count: core.oracle.found(),
-        violations: core.oracle.violations().to_vec(),
-        expected_violations: core.oracle.expected(),
+        violation_count: core.oracle.found,
+        violations: std::mem::take(&mut core.oracle.violations),
+        expected_violations: core.oracle.expected,
         trace: std::mem::take(&mut core.trace),
         host_seconds,
     }))

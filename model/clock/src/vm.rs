@@ -58,10 +58,8 @@ pub struct Run<'f> {
 pub struct Outcome {
     /// The machine's result.
     pub run: RunResult,
-    /// The engine's counts for the whole run.
-    pub engine: Stats,
     /// The engine's counts between the program's marks. Without marks they're those of the whole run.
-    pub engine_window: Stats,
+    pub engine: Stats,
 }
 
 impl<'f> Run<'f> {
@@ -78,12 +76,12 @@ impl<'f> Run<'f> {
         let stats = Cell::new(None);
         let run = self.setup.run(|bench| {
             let model = bench.model();
-            let cpus: Vec<_> = (0..model.cpus()).map(|_| PerCpuData::new()).collect();
+            let cpus: Vec<_> = (0..model.cpu_count()).map(|_| PerCpuData::new()).collect();
             let ledger: Vec<_> = (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect();
             let engine = Engine::new(model, &cpus, &ledger, self.policy)
                 .expect("the run has checked the machine's features");
             let map = model.memory();
-            let mut config = VmConfig::for_memory(&map, model.cpus());
+            let mut config = VmConfig::for_memory(&map, model.cpu_count());
             (self.configure)(&mut config);
             let vm = Vm::new(engine, config);
             let kernel = ManagerKernel {
@@ -94,11 +92,10 @@ impl<'f> Run<'f> {
             };
             let run = bench.go(&kernel, program);
             let all = kernel.vm.engine().stats();
-            stats.set(Some((all, kernel.window.get().unwrap_or(all))));
+            stats.set(Some(kernel.window.get().unwrap_or(all)));
             run
         })?;
-        let (engine, engine_window) = stats.get().unwrap_or_default();
-        Ok(Outcome { run, engine, engine_window })
+        Ok(Outcome { run, engine: stats.get().unwrap_or_default() })
     }
 }
 

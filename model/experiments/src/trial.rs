@@ -169,7 +169,7 @@ impl Job {
         let run = outcome.run;
         Ok(Outcome {
             measure: self.workload.measure(&program.words.get(), self.cpus),
-            engine: outcome.engine_window,
+            engine: outcome.engine,
             machine: run.window.map_or_else(|| run.counts(), |(_, counts)| counts),
             window_nanoseconds: run.window.map_or(0.0, |(time, _)| time as f64 / 1e3),
             operations: Window::of(&program.words.get())

@@ -39,7 +39,7 @@ impl Core {
             let arrivals = &mut self.cpus[target].arrivals;
             let place = arrivals.partition_point(|&earlier| earlier <= at);
             arrivals.insert(place, at);
-            self.limits = self.scheduler.arrival(&self.cpus, target, at);
+            self.scheduler.arrival(&self.cpus, target, at);
             self.trace.mark(target, at, Mark::Arrives(from));
             sent += 1;
         }
@@ -65,7 +65,7 @@ impl Core {
         let at = self.cpus[self.current].now + self.costs.interrupt_delivery;
         self.cpus[target].nmi.get_or_insert(at);
         if target != self.current {
-            self.limits = self.scheduler.arrival(&self.cpus, target, at);
+            self.scheduler.arrival(&self.cpus, target, at);
         }
         self.refresh();
     }

@@ -66,7 +66,7 @@ impl Core {
         for &watcher in self.lines.watchers(line) {
             let watcher = watcher as usize;
             let wake = self.cpus[watcher].poll.turn_that_sees(line, at);
-            self.limits = self.scheduler.wake(watcher, wake);
+            self.scheduler.wake(watcher, wake);
         }
         self.refresh();
     }

@@ -87,20 +87,6 @@ impl KernelFile {
         let all = Parameter::ALL.iter().copied();
         all.filter(|parameter| parameter.of_kernel())
     }
-
-    /// Returns no kernel: costs that nothing has set.
-    pub(super) fn unset() -> Self {
-        let unset = Value { amount: 1.0, written: "1".into(), assumed: true, ..Value::default() };
-        KernelFile {
-            costs: MachineFile {
-                name: String::new(),
-                title: String::new(),
-                kernel: String::new(),
-                policy: String::new(),
-                values: vec![unset; Parameter::ALL.len()],
-            },
-        }
-    }
 }
 
 /// Returns the parameter of each clause of the contract.
@@ -135,6 +121,24 @@ pub struct MachineFile {
 }
 
 impl MachineFile {
+    /// Returns a machine with a clock of 1 GHz, of which nothing is set.
+    pub(super) fn unset() -> Self {
+        let unset = Value {
+            amount: 1.0,
+            written: "1".into(),
+            assumed: true,
+            from_part: true,
+            ..Value::default()
+        };
+        MachineFile {
+            name: String::new(),
+            title: String::new(),
+            kernel: String::new(),
+            policy: String::new(),
+            values: vec![unset; Parameter::ALL.len()],
+        }
+    }
+
     /// Returns the machine's short name.
     pub fn name(&self) -> &str {
         &self.name

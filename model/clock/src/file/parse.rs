@@ -297,6 +297,22 @@ fn read(
             return None;
         }
     };
+    let based = base.is_some();
+    // The kernel and the policy of a machine without a base are the default ones.
+    let rest = match (base, kind) {
+        (Some(base), _) => base,
+        (None, Kind::Machine) => MachineFile::unset()
+            .with_kernel(&built_in_kernel(DEFAULT_KERNEL)?)
+            .with_policy(&built_in_policy(DEFAULT_POLICY)?),
+        (None, Kind::Kernel | Kind::Policy) => MachineFile::unset(),
+    };
+    let may_lack = |parameter: Parameter| {
+        let own = match kind {
+            Kind::Machine => !parameter.of_kernel() && !parameter.of_policy(),
+            Kind::Kernel | Kind::Policy => kind.has(parameter),
+        };
+        based || !own
+    };
     // We read the clock first, because other values are multiples of its period.
     let find = |parameter: Parameter| {
         let description = parameter.description();
@@ -306,11 +322,9 @@ fn read(
             .and_then(|section| section.get(description.key))
     };
     let before = reader.mistakes();
-    let unset = (kind != Kind::Machine).then(KernelFile::unset);
-    let clock = match (find(Parameter::Frequency), &unset) {
-        (Some(at), None) => value(reader, Parameter::Frequency, None, at),
-        (_, Some(unset)) => Some(unset.costs.value(Parameter::Frequency).clone()),
-        (None, None) => base.as_ref().map(|base| base.value(Parameter::Frequency).clone()),
+    let clock = match find(Parameter::Frequency).filter(|_| kind == Kind::Machine) {
+        Some(at) => value(reader, Parameter::Frequency, None, at),
+        None => may_lack(Parameter::Frequency).then(|| rest.value(Parameter::Frequency).clone()),
     };
     let cycle = clock.map(|clock| 1000.0 / clock.amount);
     if cycle.is_none() && find(Parameter::Frequency).is_some() {
@@ -318,36 +332,16 @@ fn read(
         reader.forget_after(before);
     }
     check_keys(reader, table);
-    // A machine without a base runs the default kernel.
-    if kind == Kind::Machine && base.is_none() && kernel.is_none() {
-        kernel = built_in_kernel(DEFAULT_KERNEL);
-    }
     let mut values = Vec::with_capacity(PARAMETERS.len());
     let mut missing = Vec::new();
     for &parameter in Parameter::ALL {
-        let value = match find(parameter) {
-            Some(at) => value(reader, parameter, cycle, at),
-            None => match (&base, &unset, &kernel) {
-                (Some(base), ..) => Some(inherited(base, parameter, cycle, base_assumed)),
-                (None, Some(unset), _) if !kind.has(parameter) => {
-                    Some(unset.costs.value(parameter).clone())
-                }
-                (None, None, Some(kernel)) if parameter.of_kernel() => {
-                    Some(Value { from_part: true, ..kernel.value(parameter).clone() })
-                }
-                (None, None, _) if parameter.of_policy() => {
-                    built_in_policy(DEFAULT_POLICY).map(|policy| Value {
-                        from_part: true,
-                        ..policy.costs.value(parameter).clone()
-                    })
-                }
-                _ => {
-                    missing.push(parameter);
-                    None
-                }
-            },
-        };
-        values.extend(value);
+        match find(parameter) {
+            Some(at) => values.extend(value(reader, parameter, cycle, at)),
+            None if may_lack(parameter) => {
+                values.push(inherited(&rest, parameter, cycle, based && base_assumed));
+            }
+            None => missing.push(parameter),
+        }
     }
     refuse_missing(reader, &missing);
     if name.is_none() {
@@ -357,24 +351,16 @@ fn read(
     let file = MachineFile {
         title: title.or_else(|| name.clone()).unwrap_or_default(),
         name: name?,
-        policy: match &base {
-            Some(base) => base.policy.clone(),
-            None => DEFAULT_POLICY.into(),
-        },
-        kernel: match (&kernel, base) {
-            (Some(kernel), _) => kernel.name().into(),
-            (None, Some(base)) => base.kernel,
-            (None, None) => String::new(),
-        },
+        policy: rest.policy,
+        kernel: rest.kernel,
         values,
     };
     if !complete {
         return None;
     }
-    if kind != Kind::Machine {
-        return Some(file);
+    if kind == Kind::Machine {
+        check_together(reader, &file);
     }
-    check_together(reader, &file);
     Some(match kernel {
         Some(kernel) => file.with_kernel(&kernel),
         None => file,

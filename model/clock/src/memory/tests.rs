@@ -118,7 +118,7 @@ fn any_content_is_kept_whatever_its_form() {
 #[test]
 fn histories_are_kept_for_many_and_for_each() {
     let mut memory = memory();
-    let owned = History { allocated: 9, state: State::Owned, ..History::default() };
+    let owned = History { allocated: 9, ..History::default() };
     memory.set(Frame(100), 2048, 9, owned);
     assert_eq!(memory.history(Frame(2000)).allocated, 9);
     assert_eq!(memory.history(Frame(2148)).allocated, 0);

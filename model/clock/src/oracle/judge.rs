@@ -22,7 +22,7 @@
 
 use super::{Revocations, SMALL_RANGE};
 use crate::core::Core;
-use crate::memory::{History, State};
+use crate::memory::History;
 use crate::tlb::{Rights, Translation};
 use quell::{CpuId, Frame, Page, PageRange};
 use quell_vm::Event;
@@ -84,7 +84,7 @@ impl Core {
             let what =
                 format!("{action} through a translation filled before the frame got a new owner");
             (Clause::C1, what, owner)
-        } else if store && history.state == State::Free && history.freed > entry.filled {
+        } else if store && history.free && history.freed > entry.filled {
             (Clause::C1, "store to a frame that has no owner".into(), owner)
         } else if store && history.captured > entry.filled {
             let what = "store through a translation after the content was captured";
@@ -191,26 +191,20 @@ impl Core {
         let by = self.current as u16;
         match event {
             Event::FrameAllocated { frame, frames } => {
-                let history = History {
-                    allocated: number,
-                    state: State::Owned,
-                    by,
-                    at,
-                    ..History::default()
-                };
+                let history = History { allocated: number, by, at, ..History::default() };
                 self.memory.set(frame, frames, number, history);
             }
             Event::FrameZeroed { frame, frames } => self.must_be_zero(frame, frames),
             Event::FrameFreed { frame, frames } => {
                 self.memory.update(frame, frames, number, |history| {
                     history.freed = number;
-                    history.state = State::Free;
+                    history.free = true;
                     (history.by, history.at) = (by, at);
                 });
             }
             Event::FrameReinstated { frame } => {
                 self.memory.update(frame, 1, number, |history| {
-                    history.state = State::Owned;
+                    history.free = false;
                 });
             }
             Event::TableAllocated { frame, .. } => {
@@ -224,7 +218,7 @@ impl Core {
                 self.memory.update(frame, 1, number, |history| {
                     history.allocated = number;
                     history.table = true;
-                    history.state = State::Owned;
+                    history.free = false;
                     (history.by, history.at) = (by, at);
                 });
             }
