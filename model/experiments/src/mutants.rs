@@ -1,10 +1,11 @@
 //! Commands with mutants. They run in a copy of the workspace that contains the mutants and is built on demand.
 
-use crate::output::note;
 use anyhow::Context;
 use quell_mutants::{list, run};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+
+use crate::output::note;
 
 /// Runs the same command with the copy's program, and returns its exit code. Returns `None` if this is the copy. Builds
 /// the copy first if the source has changed.

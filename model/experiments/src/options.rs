@@ -3,8 +3,6 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::policies::PolicyChoice;
-use crate::{kernels, machines, policies, workloads};
 use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -14,7 +12,9 @@ use quell_workloads::Workload;
 use quell_workloads::files::found;
 use toml::de::DeTable;
 
+use crate::policies::PolicyChoice;
 use crate::usage::usage;
+use crate::{kernels, machines, policies, workloads};
 
 /// A parser that accepts any text. Completions suggest the names that the function returns.
 #[derive(Clone)]

@@ -17,12 +17,12 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::machines;
 use anyhow::Context;
 use console::{AnsiCodeIterator, Term};
 use serde::Serialize;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
+use crate::machines;
 use crate::memory;
 use crate::table::Table;
 use crate::usage::usage;

@@ -9,10 +9,10 @@
 
 use std::fmt;
 
-use crate::charts::PageTable;
 use console::{measure_text_width as length, style};
 use textwrap::{Options, WordSeparator, WordSplitter};
 
+use crate::charts::PageTable;
 use crate::output;
 
 /// The greatest length of the rule below the headings.

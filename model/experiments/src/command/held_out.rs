@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::command::ended;
-use crate::held_out::{self, Prediction, Row};
-use crate::jobs::Results;
-use crate::numbers::{Skill, Verdict, digits, percent};
-use crate::progress;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::command::ended;
+use crate::held_out::{self, Factor, Prediction, Row};
+use crate::jobs::Results;
+use crate::numbers::{Skill, Verdict, digits, percent};
 use crate::options::{KernelArgs, SuggestedNames};
 use crate::output::{self, note, paragraph, say};
+use crate::progress;
 use crate::table::{Table, number, or_dash, verdict, words};
 use crate::usage::usage;
 
@@ -111,16 +111,9 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
         "running the calibrated tables",
         calibrated.iter().flat_map(|(table, _)| table.jobs()),
     );
-    let mut named: Vec<NamedTable<'_>> =
-        tables.iter().map(|table| named(table, &results)).collect();
-    for (named, (table, (calibrated, factors))) in
-        named.iter_mut().zip(tables.iter().zip(&calibrated))
-    {
-        named.rows = table.rows_with(calibrated, &results);
-        named.calibrated_skill = Some(held_out::skill(&named.rows, Row::best));
-        let factors = factors.iter().map(|(parameter, factor)| (parameter.name(), *factor));
-        named.fitted = factors.collect();
-    }
+    let named: Vec<NamedTable<'_>> = (tables.iter().enumerate())
+        .map(|(index, table)| named(table, calibrated.get(index), &results))
+        .collect();
     let rows = || named.iter().flat_map(|table| &table.rows);
     let hits = held_out::hits(rows(), Row::plain);
     let skill = held_out::skill(rows(), Row::plain);
@@ -205,9 +198,16 @@ impl HeldOutArgs {
     }
 }
 
-fn named<'a>(table: &'a held_out::Table, results: &Results) -> NamedTable<'a> {
+fn named<'a>(
+    table: &'a held_out::Table,
+    calibrated: Option<&(held_out::Table, Vec<Factor>)>,
+    results: &Results,
+) -> NamedTable<'a> {
     let [before, after] = &table.labels;
-    let rows = table.rows(results);
+    let (rows, factors) = match calibrated {
+        None => (table.rows(results), &[][..]),
+        Some((other, factors)) => (table.rows_with(other, results), &factors[..]),
+    };
     NamedTable {
         name: &table.name,
         title: &table.title,
@@ -216,8 +216,8 @@ fn named<'a>(table: &'a held_out::Table, results: &Results) -> NamedTable<'a> {
         before,
         after,
         skill: held_out::skill(&rows, Row::plain),
-        calibrated_skill: None,
-        fitted: BTreeMap::new(),
+        calibrated_skill: calibrated.map(|_| held_out::skill(&rows, Row::best)),
+        fitted: factors.iter().map(|(known, factor)| (known.name(), *factor)).collect(),
         rows,
     }
 }

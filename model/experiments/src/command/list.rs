@@ -1,6 +1,5 @@
 //! `quell list`: prints workloads, machines, kernels, policies and the meaning of each parameter.
 
-use crate::{kernels, machines, policies};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use quell_clock::file::{PARAMETERS, Parameter, Unit, built_in_kernel, built_in_policy};
@@ -13,6 +12,7 @@ use crate::command::reproduce::short;
 use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
+use crate::{kernels, machines, policies};
 
 /// The arguments of `quell list`.
 #[derive(Debug, Args)]

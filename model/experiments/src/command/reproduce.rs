@@ -7,13 +7,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::command::ended;
-use crate::guards;
-use crate::headlines::Source;
-use crate::jobs::{Job, Results, accesses_per_second};
-use crate::numbers::{Skill, Verdict, digits, percent};
-use crate::report;
-use crate::reproduce::{self, Experiment, Row, hits};
 use anyhow::Result;
 use clap::Args;
 use quell::Mechanism;
@@ -22,8 +15,15 @@ use quell_workloads::Workload;
 use quell_workloads::files::hint;
 use serde::Serialize;
 
+use crate::command::ended;
+use crate::guards;
+use crate::headlines::Source;
+use crate::jobs::{Job, Results, accesses_per_second};
 use crate::mutants;
+use crate::numbers::{Skill, Verdict, digits, percent};
 use crate::output::{self, Destination, paragraph, say};
+use crate::report;
+use crate::reproduce::{self, Experiment, Row, hits};
 use crate::table::{Cell, Column, Table, number, or_dash, verdict, words};
 use crate::usage::usage;
 

@@ -5,22 +5,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::jobs::Job;
-use crate::lines::{LineGroup, LineProfile};
-use crate::numbers::{digits, spread};
-use crate::policies::{self, PolicyChoice};
-use crate::run::{CallLatency, Report, outcomes, values};
-use crate::trial::{Outcome, TrialError};
 use anyhow::{Context, Result};
 use clap::Args;
 use quell::{Counter, Stats};
 use quell_mutants::{Mutant, list};
 use quell_workloads::files::hint;
 
+use crate::jobs::Job;
+use crate::lines::{LineGroup, LineProfile};
 use crate::mutants;
+use crate::numbers::{digits, spread};
 use crate::options::{MachineArgs, WorkloadArgs, policy_or_file};
 use crate::output::{self, Destination, note, paragraph, say, several};
+use crate::policies::{self, PolicyChoice};
+use crate::run::{CallLatency, Report, outcomes, values};
 use crate::table::{Table, number, words};
+use crate::trial::{Outcome, TrialError};
 use crate::usage::usage;
 
 /// The largest number of events in a trace.

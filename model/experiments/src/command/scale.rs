@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::charts::VerticalScale;
-use crate::numbers::digits;
-use crate::policies::PolicyChoice;
-use crate::scale::{Point, ShownFigure, Sweep, plot, relative};
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use serde::Serialize;
 
+use crate::charts::VerticalScale;
+use crate::numbers::digits;
 use crate::options::{CpuNumbers, MachineArgs, WorkloadArgs, cpus_up_to, policy_or_file};
 use crate::output::{self, Destination, note, paragraph, say};
+use crate::policies::PolicyChoice;
+use crate::scale::{Point, ShownFigure, Sweep, plot, relative};
 use crate::table::{Table, number};
 use crate::usage::usage;
 

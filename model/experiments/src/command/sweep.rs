@@ -11,9 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use crate::policies::PolicyChoice;
-use crate::sweep::{self, Grid, Head, MOST_CELLS, Record, Shard};
-use crate::{cpu_time, machines, workloads};
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
@@ -21,8 +18,11 @@ use quell_workloads::{Unit, Workload};
 
 use crate::options::{CpuNumbers, KernelArgs, MACHINES, WORKLOADS, listed_cpus, policy_or_file};
 use crate::output::{Destination, note, say, several};
+use crate::policies::PolicyChoice;
 use crate::results::{ResultsFile, ResultsWriter};
+use crate::sweep::{self, Grid, Head, MOST_CELLS, Record, Shard};
 use crate::usage::usage;
+use crate::{cpu_time, machines, workloads};
 
 /// The arguments of `quell sweep`.
 #[derive(Debug, Args)]

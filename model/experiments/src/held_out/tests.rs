@@ -83,25 +83,6 @@ fn a_prediction_is_the_ratio_of_two_runs() {
 }
 
 #[test]
-fn what_clearing_whole_pages_gains_depends_on_the_loop_of_the_machine_after_the_change() {
-    let table = Table::read(&root().join("zeroing").join(FILE)).unwrap();
-    let mut results = Results::default();
-    results.run("test", table.jobs());
-    let rows = table.rows(&results);
-    let [strings, clzero, movnti] = &rows[..] else {
-        panic!("{rows:?}");
-    };
-    let [strings, clzero, movnti] = [strings, clzero, movnti].map(|row| {
-        assert_eq!(row.model_before, rows[0].model_before, "{row:?}");
-        row.model_after.unwrap()
-    });
-    assert!(
-        1.2 * strings < movnti && 1.2 * movnti < clzero,
-        "{strings}, {movnti} and {clzero} GB/s"
-    );
-}
-
-#[test]
 fn a_difference_is_compared_in_the_published_unit() {
     let figure = "[[figure]]\ncase = \"c\"\ncpus = 2\ncompare = \"difference\"\npublished = [1500, 1000]\nunit = \"ns\"\n";
     let table = made_up("difference", figure).unwrap();

@@ -1,8 +1,9 @@
 //! Draws one traced shootdown, CPU by CPU.
 
-use crate::charts::{WIDTH, drawing, round, step};
 use maud::{Markup, html};
 use quell_clock::trace::{Mark, TraceEvent};
+
+use crate::charts::{WIDTH, drawing, round, step};
 
 /// Returns a slice's colour, its place in the row and its name.
 fn looks(mark: Mark) -> Option<(&'static str, f64, &'static str)> {

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
+use clap::Args;
+
 use crate::numbers::digits;
+use crate::output::{Destination, note, say};
 use crate::results::Results;
 #[cfg(feature = "parquet")]
 use crate::sweep::columns;
 use crate::sweep::summary::{Point, csv, plot, points};
 use crate::sweep::{Head, Record};
-use anyhow::Result;
-use clap::Args;
-
-use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
