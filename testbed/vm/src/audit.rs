@@ -2,12 +2,10 @@
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameState, Owner};
-use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine};
-use crate::page_cache::{PageCache, SlotState};
-use crate::processes::Processes;
-use crate::swap::Swap;
+use crate::page_cache::SlotState;
 use crate::syscall::{FileId, ProcessId, Protection};
+use crate::vm::Vm;
 use crate::vma::{Source, Vma};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -49,28 +47,23 @@ struct TableContents {
     slots: BTreeMap<u32, u32>,
 }
 
-/// The parts of a manager that are checked.
-pub(crate) struct Audit<'v, 'm, M: Machine> {
-    pub(crate) frames: &'v Frames<'m, M>,
-    pub(crate) cache: &'v PageCache<'m, M>,
-    pub(crate) swap: &'v Swap<'m, M>,
-    pub(crate) processes: &'v Processes<'m, M>,
-}
-
-impl<'m, M: Machine> Audit<'_, 'm, M> {
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
-    /// Checks all records; see [`Vm::check`](crate::Vm::check).
-    pub(crate) fn check(&self) -> Result<FrameTotals, String> {
+impl<M: Machine> Vm<'_, M> {
+    /// Checks all records of the manager, while all CPUs are outside it.
+    ///
+    /// Each frame must belong to exactly one owner. References and entries of reverse maps must correspond to entries
+    /// of tables and slots of the page cache. Swap slots must correspond to the entries that name them. The time is
+    /// proportional to memory.
+    ///
+    /// # Errors
+    /// Describes the first inconsistency.
+    pub fn check(&self) -> Result<FrameTotals, String> {
         let mut named = self.named_by_tables()?;
         self.swap.check(&named.slots)?;
         let mut totals = FrameTotals { swapped: self.swap.used(), ..FrameTotals::default() };
         let mut skip = Frame(0);
         let mut listed = 0;
         for (frame, info) in self.frames.described() {
-            listed += u64::from(info.state(self.machine()).is_listed());
+            listed += u64::from(info.state(self.machine()).listed);
             // The first frame describes a block.
             if frame >= skip {
                 let state = info.state(self.machine());
@@ -85,7 +78,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         }
         self.frames.check(listed)?;
         totals.free = self.frames.free_frames() - self.frames.stale_frames();
-        let nodes = self.frames.map().nodes().iter();
+        let nodes = self.frames.map.nodes().iter();
         let all: u64 = nodes.map(|node| node.extent.frames).sum();
         let used = totals.stale + totals.tables + totals.anonymous + totals.file;
         if totals.free + used != all {
@@ -99,28 +92,26 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
     fn named_by_tables(&self) -> Result<TableContents, String> {
         let mut named = TableContents::default();
         for process in self.processes.living() {
-            let vmas = process.vmas().read(self.machine());
+            let vmas = process.vmas.read(self.machine());
             let mut visit = |page: Page, entry: EntryKind| match entry {
                 EntryKind::Page(entry) => {
                     let state = self.frames.state(entry.frame);
-                    if !state.maps(&process, page) {
+                    if !state.rmap.contains(&process, page) {
                         return Err(format!(
                             "process {} maps frame {:#x} at page {:#x}, its reverse map does not say so",
-                            process.id(),
-                            entry.frame.0,
-                            page.0
+                            process.id, entry.frame.0, page.0
                         ));
                     }
-                    let behind = (state.owner(), state.references());
+                    let behind = (state.owner, state.references);
                     drop(state);
                     let by = named.frames.entry(entry.frame).or_default();
                     by.mapped += 1;
                     self.check_entry(vmas.find(page), page, &entry, behind).map_err(|what| {
-                        format!("process {}, page {:#x}: {what}", process.id(), page.0)
+                        format!("process {}, page {:#x}: {what}", process.id, page.0)
                     })
                 }
                 EntryKind::Marker(frame) => {
-                    let listed = self.frames.state(frame).maps(&process, page);
+                    let listed = self.frames.state(frame).rmap.contains(&process, page);
                     named.frames.entry(frame).or_default().markers += u32::from(listed);
                     Ok(())
                 }
@@ -148,7 +139,9 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
     ) -> Result<(), &'static str> {
         let vma = vma.ok_or("an entry outside of every area")?;
         let Protection { write, execute, .. } = vma.protection;
-        if entry.user && !vma.readable() || entry.writable && !write || entry.executable && !execute
+        if entry.user && !vma.protection.readable()
+            || entry.writable && !write
+            || entry.executable && !execute
         {
             return Err("an entry has more rights than its area");
         }
@@ -158,7 +151,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                     return Err("an entry maps another page of a file than its area");
                 }
                 let slot = self.cache.file(file).ok().and_then(|file| file.used_slot(index));
-                let dirty = slot.is_some_and(|slot| slot.lock(self.machine()).is_dirty());
+                let dirty = slot.is_some_and(|slot| slot.lock(self.machine()).dirty);
                 if entry.writable && !(shared && dirty) {
                     return Err("a clean page, or one that is to be copied, can be stored to");
                 }
@@ -183,8 +176,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         by_tables: &EntryCounts,
         totals: &mut FrameTotals,
     ) -> Result<Frame, String> {
-        let frames = 1 << state.order();
-        let cached = match state.owner() {
+        let frames = 1 << state.order;
+        let cached = match state.owner {
             Owner::Free => return Ok(frame),
             Owner::Kernel => {
                 return Err(format!("frame {:#x} was lost by the manager", frame.0));
@@ -197,7 +190,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 totals.anonymous += frames;
                 0
             }
-            Owner::File(..) if state.references() == 0 => {
+            Owner::File(..) if state.references == 0 => {
                 totals.stale += 1;
                 0
             }
@@ -206,21 +199,18 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 u32::from(self.cached_at(file, page, frame)?)
             }
         };
-        if state.references() != by_tables.mapped + cached {
+        if state.references != by_tables.mapped + cached {
             return Err(format!(
                 "frame {:#x} ({:?}) has {} references, but {} mappings and {cached} in the cache",
-                frame.0,
-                state.owner(),
-                state.references(),
-                by_tables.mapped
+                frame.0, state.owner, state.references, by_tables.mapped
             ));
         }
-        if state.mapped() as u32 != by_tables.mapped + by_tables.markers {
+        if state.rmap.len() as u32 != by_tables.mapped + by_tables.markers {
             return Err(format!(
                 "frame {:#x} ({:?}) lists {} mappings, but {} entries and {} markers name it",
                 frame.0,
-                state.owner(),
-                state.mapped(),
+                state.owner,
+                state.rmap.len(),
                 by_tables.mapped,
                 by_tables.markers
             ));
@@ -241,9 +231,9 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         let Some(slot) = file.used_slot(page).map(|slot| slot.lock(self.machine())) else {
             return Ok(false);
         };
-        let cached = slot.cached() == SlotState::Present(frame);
+        let cached = slot.cached == SlotState::Present(frame);
         let mut bytes = [0; PAGE_BYTES as usize];
-        if cached && !slot.is_dirty() {
+        if cached && !slot.dirty {
             self.machine().read_frame(frame, 0, &mut bytes);
             if !slot.is_on_device(&bytes) {
                 return Err(format!(
@@ -291,19 +281,23 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Ok(())
     }
 
-    /// Returns a word that a program would read; see [`Vm::peek`](crate::Vm::peek).
+    /// Returns the eight bytes that the program would read at `address`, wherever the page is.
+    ///
+    /// It reads the manager's records, takes no lock and changes nothing; oracles use it. Returns `None` if the process
+    /// may not read there, or if the page is being moved.
     ///
     /// # Safety
-    /// As for [`Vm::peek`](crate::Vm::peek).
-    pub(crate) unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
+    /// No other thread of the host is inside this manager. Coroutines of the calling thread may be suspended inside it,
+    /// because they're suspended only between the manager's changes.
+    pub unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
         let machine = self.machine();
         let page = Page::containing(address);
         let offset = (address % PAGE_BYTES) as usize;
         // SAFETY: passed on to the caller.
         let process = unsafe { self.processes.peek(process) }?;
         // SAFETY: passed on to the caller.
-        let vma = *unsafe { process.vmas().peek() }.find(page)?;
-        if !vma.readable() {
+        let vma = *unsafe { process.vmas.peek() }.find(page)?;
+        if !vma.protection.readable() {
             return None;
         }
         let (mut table, mut level) = (process.root(), Level::ROOT);
@@ -340,16 +334,18 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Returns mappings of a file; see [`Vm::peek_mappings`](crate::Vm::peek_mappings).
+    /// Returns the roots and ranges of shared mappings of the file from `page` on.
+    ///
+    /// It takes no lock and changes nothing. An oracle calls it to find the mappings that a truncation will remove.
     ///
     /// # Safety
-    /// As for [`Vm::peek`](crate::Vm::peek).
-    pub(crate) unsafe fn peek_mappings(&self, id: FileId, page: u64) -> Vec<(Frame, PageRange)> {
+    /// As for [`Vm::peek`].
+    pub unsafe fn peek_mappings(&self, id: FileId, page: u64) -> Vec<(Frame, PageRange)> {
         let mut found = Vec::new();
         // SAFETY: passed on to the caller.
         for process in unsafe { self.processes.peek_all() } {
             // SAFETY: passed on to the caller.
-            for vma in unsafe { process.vmas().peek() }.iter() {
+            for vma in unsafe { process.vmas.peek() }.iter() {
                 let Source::File { file, first, shared: true } = vma.source else {
                     continue;
                 };

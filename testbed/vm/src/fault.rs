@@ -14,16 +14,13 @@
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
-use crate::frames::{Content, FrameSource, Frames};
-use crate::large::LargePages;
+use crate::frames::Content;
 use crate::machine::{Entry, Event, Level, LockUse, Machine, Path, USER_END, Work};
-use crate::memory::Memory;
-use crate::page_cache::PageCache;
-use crate::process::Process;
 use crate::processes;
+use crate::processes::Process;
 use crate::program::{Access, Fault};
-use crate::swap::{Swap, SwapPage};
-use crate::tables::Tables;
+use crate::swap::SwapPage;
+use crate::vm::Vm;
 use crate::vma::{Source, Vma};
 use alloc::sync::Arc;
 use quell::{Frame, Page, PageRange, PageSize, Purpose};
@@ -38,34 +35,9 @@ enum Step {
     Split,
 }
 
-/// The fault handler.
-pub(crate) struct FaultHandler<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    cache: Arc<PageCache<'m, M>>,
-    swap: Arc<Swap<'m, M>>,
-    memory: Arc<Memory<'m, M>>,
-    large: Arc<LargePages<'m, M>>,
-}
-
-impl<'m, M: Machine> FaultHandler<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        tables: Arc<Tables<'m, M>>,
-        cache: Arc<PageCache<'m, M>>,
-        swap: Arc<Swap<'m, M>>,
-        memory: Arc<Memory<'m, M>>,
-        large: Arc<LargePages<'m, M>>,
-    ) -> Self {
-        FaultHandler { frames, tables, cache, swap, memory, large }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Charges for the part of a fault that depends on its kind; `new` joins the lists of reclaim.
-    fn charge(&self, path: Path, new: Option<Frame>) {
+    fn charge_fault(&self, path: Path, new: Option<Frame>) {
         let machine = self.machine();
         machine.charge(Work::Path(path));
         if let Some(frame) = new {
@@ -74,7 +46,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     }
 
     /// Handles a page fault of the process that this CPU runs. After `Ok` the access is retried.
-    pub(crate) fn fault(
+    pub(crate) fn handle_fault(
         &self,
         process: &Arc<Process<M>>,
         page: Page,
@@ -87,10 +59,10 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         loop {
             // We hold it until the entry is written, so that a call that changes the area waits. [mutant
             // VmFaultsUnlocked]
-            let vmas = process.vmas().read(machine);
+            let vmas = process.vmas.read(machine);
             let vma = *vmas.find(page).ok_or(Fault::NotMapped)?;
             let allowed = match access {
-                Access::Read => vma.readable(),
+                Access::Read => vma.protection.readable(),
                 Access::Write => vma.protection.write,
                 Access::Execute => vma.protection.execute,
             };
@@ -112,10 +84,10 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         page: Page,
         access: Access,
     ) -> Result<Step, Fault> {
-        if self.tables.looks_unmapped(process, page) {
+        if self.looks_unmapped(process, page) {
             return self.fill(process, vma, page, access);
         }
-        let guard = self.tables.governing(process, page);
+        let guard = self.governing(process, page);
         match guard.view(page) {
             EntryKind::Table(_) => Ok(Step::Again),
             EntryKind::Moving(_) => {
@@ -126,7 +98,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     .engine()
                     .this_cpu()
                     .mask_interrupts()
-                    .switch(Some(process.space()), process.space());
+                    .switch(Some(&process.space), &process.space);
                 Ok(Step::Again)
             }
             EntryKind::Swapped(slot) => {
@@ -154,14 +126,14 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             }
             EntryKind::Page(entry) => {
                 let mut state = self.frames.state(entry.frame);
-                match (state.owner(), vma.source) {
+                match (state.owner, vma.source) {
                     (Owner::File(..), Source::File { shared: true, .. }) => {
                         drop(state);
                         drop(guard);
                         self.file_page(process, vma, page, access)
                     }
                     // [mutant VmReusesSharedPage]
-                    (Owner::Anonymous, _) if state.references() == 1 => {
+                    (Owner::Anonymous, _) if state.references == 1 => {
                         drop(state);
                         guard.update(page, None, |entry| {
                             *entry = rights(*entry, vma, true);
@@ -173,8 +145,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                         state.hold();
                         let from = CopySource {
                             frame: entry.frame,
-                            order: state.order(),
-                            of_file: state.owner() != Owner::Anonymous,
+                            order: state.order,
+                            of_file: state.owner != Owner::Anonymous,
                         };
                         drop(state);
                         let seen = guard.view(page);
@@ -186,7 +158,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                         if step != Ok(Step::Split) {
                             return step;
                         }
-                        let split = self.large.split(process, range.start);
+                        let split = self.split(process, range.start);
                         split.map_err(|_| Fault::OutOfMemory)?;
                         Ok(Step::Again)
                     }
@@ -213,7 +185,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     /// translations. For example, RISC-V allows that. Other CPUs do the same when they fault.
     fn refresh(&self, process: &Process<M>, range: PageRange) {
         if self.machine().tlb_rules().keeps_refused {
-            self.frames.engine().this_cpu().refresh(process.space(), range);
+            self.frames.engine().this_cpu().refresh(&process.space, range);
         }
     }
 
@@ -234,20 +206,20 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             }
             let level = Level::of(size);
             let taken = || {
-                let guard = self.tables.descend(process, page, level);
+                let guard = self.descend(process, page, level);
                 guard.level() == level && matches!(guard.view(page), EntryKind::Table(_))
             };
             if size > PageSize::Base && taken() {
                 continue;
             }
-            let block = self.memory.alloc(order_of(size), Content::Zeros(page.0 - start.0));
+            let block = self.alloc(order_of(size), Content::Zeros(page.0 - start.0));
             let frame = match block {
                 Some(frame) => frame,
                 None if size == PageSize::Base => return Err(Fault::OutOfMemory),
                 None => continue,
             };
-            self.charge(Path::FaultAnonymous, Some(frame));
-            let guard = self.tables.table_for(process, page, level, &*self.memory);
+            self.charge_fault(Path::FaultAnonymous, Some(frame));
+            let guard = self.table_for(process, page, level);
             let Some(guard) = guard else {
                 self.frames.put(frame);
                 // The freed block may be enough for a smaller page and its tables.
@@ -261,7 +233,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.frames.put(frame);
                 return Ok(Step::Again);
             }
-            self.frames.state(frame).set_owner(Owner::Anonymous);
+            self.frames.state(frame).owner = Owner::Anonymous;
             self.machine().note(Event::FrameZeroed { frame, frames: size.pages() });
             guard.break_before_make(EntryKind::Empty, false);
             guard.map(
@@ -288,21 +260,20 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         };
         let file = self.cache.file(id).map_err(|_| Fault::BeyondEnd)?;
         let mut slot = file.slot(index).ok_or(Fault::BeyondEnd)?.lock(machine);
-        self.charge(Path::FaultFile, None);
+        self.charge_fault(Path::FaultFile, None);
         // We check this under the slot's lock, which a truncation takes after it has set the length. [mutant
         // VmMapsBeyondEnd]
         if index >= file.pages() {
             return Err(Fault::BeyondEnd);
         }
-        let frame =
-            self.cache.get(id, index, &mut slot, &*self.memory).ok_or(Fault::OutOfMemory)?;
+        let frame = self.cached_frame(id, index, &mut slot).map_err(|_| Fault::OutOfMemory)?;
         let write = access == Access::Write;
         if write && !shared {
             // We hold, then unlock. In the other order the page could be reclaimed in between. [mutant
             // VmHoldsAfterUnlock]
             self.frames.hold(frame);
             drop(slot);
-            let seen = self.tables.governing(process, page).view(page);
+            let seen = self.governing(process, page).view(page);
             let range = PageRange::one(page, PageSize::Base);
             let step = match seen {
                 EntryKind::Empty | EntryKind::Marker(_) => {
@@ -314,10 +285,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             self.frames.put(frame);
             return step;
         }
-        let guard = self
-            .tables
-            .table_for(process, page, Level::LEAF, &*self.memory)
-            .ok_or(Fault::OutOfMemory)?;
+        let guard = self.table_for(process, page, Level::LEAF).ok_or(Fault::OutOfMemory)?;
         match guard.view(page) {
             EntryKind::Page(entry) if entry.frame == frame => {
                 // We mark the page dirty before its entry allows stores. [mutants VmUpgradesCleanPage,
@@ -336,11 +304,11 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     && old != frame
                 {
                     let info = self.frames.info(old);
-                    if info.state(machine).maps(process, page) {
+                    if info.state(machine).rmap.contains(process, page) {
                         self.frames
                             .engine()
-                            .flush_before_refill(info.deferred_flush(), process.space());
-                        info.state(machine).unmap(process, page);
+                            .flush_before_refill(info.deferred_flush(), &process.space);
+                        info.state(machine).rmap.remove(process, page);
                     }
                 }
                 if write {
@@ -366,20 +334,20 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         original: CopySource,
     ) -> Result<Step, Fault> {
         let order = original.order;
-        let Some(copy) = self.memory.alloc(order, Content::Any) else {
+        let Some(copy) = self.alloc(order, Content::Any) else {
             // We then copy a large page piece by piece.
             return match order {
                 0 => Err(Fault::OutOfMemory),
                 _ => Ok(Step::Split),
             };
         };
-        self.charge(Path::FaultCopy, Some(copy));
+        self.charge_fault(Path::FaultCopy, Some(copy));
         self.copy_content(process, original, copy);
         let page = range.start;
         let guard = if size_of(order) == PageSize::Base {
-            self.tables.table_for(process, page, Level::LEAF, &*self.memory)
+            self.table_for(process, page, Level::LEAF)
         } else {
-            Some(self.tables.governing(process, page))
+            Some(self.governing(process, page))
         };
         let Some(guard) = guard else {
             self.frames.put(copy);
@@ -396,7 +364,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             self.frames.put(copy);
             return Ok(Step::Again);
         }
-        let mut gather = self.tables.gather(Purpose::Call);
+        let mut gather = self.gather(Purpose::Call);
         guard.take(page, EntryKind::Empty, &mut gather);
         // We flush before we map: another CPU must not read the old page once this one has written the copy. [mutant
         // VmMapsCopyBeforeFlush]
@@ -404,7 +372,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         // Since the fault examined the empty entry, another CPU may have filled, used and emptied it. It recorded its
         // pending flush before it dropped the table's lock. [mutant VmFillsUnflushed]
         if seen == EntryKind::Empty {
-            self.tables.flush_pending(process);
+            self.flush_pending(process);
         }
         guard.map(page, Entry { dirty: true, ..fresh(copy, vma, true) });
         Ok(Step::Done)
@@ -416,7 +384,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         let frames = 1 << original.order;
         // The CPU that write-protected the page may not have flushed yet; until then the page may change. [mutant
         // VmCopiesUnflushed]
-        self.tables.flush_pending(process);
+        self.flush_pending(process);
         // A file's page may still be stored to through shared mappings, so we don't report it as captured.
         if !original.of_file {
             machine.note(Event::Captured { frame: original.frame, frames });
@@ -433,20 +401,20 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         page: Page,
         slot: u32,
     ) -> Result<Step, Fault> {
-        let found = self.swap.read(slot, &*self.memory);
+        let found = self.swap.read(slot, || self.alloc(0, Content::Any));
         let found = found.ok_or(Fault::OutOfMemory)?;
         // A page that is still being swapped out, perhaps with its flush pending, is mapped as the same frame and
         // read-only. The next fault that writes it copies it, which flushes first. Until then, a store through the old
         // entry reaches the same frame as one through this entry.
         let (frame, sole) = match found {
             SwapPage::Copy(frame) => {
-                self.frames.state(frame).set_owner(Owner::Anonymous);
+                self.frames.state(frame).owner = Owner::Anonymous;
                 (frame, true)
             }
             SwapPage::Frame(frame) => (frame, false),
         };
-        self.charge(Path::FaultSwap, Some(frame));
-        let guard = self.tables.governing(process, page);
+        self.charge_fault(Path::FaultSwap, Some(frame));
+        let guard = self.governing(process, page);
         if guard.view(page) != EntryKind::Swapped(slot) {
             drop(guard);
             self.frames.put(frame);
@@ -478,7 +446,7 @@ fn fresh(frame: Frame, vma: &Vma, writable: bool) -> Entry {
 
 /// Grants the entry the area's rights, but the right to store only if `write`.
 fn rights(mut entry: Entry, vma: &Vma, write: bool) -> Entry {
-    entry.user = vma.readable();
+    entry.user = vma.protection.readable();
     entry.executable = vma.protection.execute;
     entry.accessed = true;
     entry.writable |= write;

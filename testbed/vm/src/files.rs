@@ -5,14 +5,12 @@
 //! free it.
 
 use crate::entry::EntryKind;
-use crate::frames::{CLUSTER, Frames};
+use crate::frames::CLUSTER;
 use crate::machine::{Machine, Work};
-use crate::memory::Memory;
 use crate::mmu_gather::MmuGather;
-use crate::page_cache::{File, MAX_PAGES, PageCache, SlotGuard, SlotState};
+use crate::page_cache::{File, MAX_PAGES, SlotGuard, SlotState};
 use crate::syscall::{Error, FileId};
-use crate::tables::Tables;
-use alloc::sync::Arc;
+use crate::vm::Vm;
 use alloc::vec;
 use alloc::vec::Vec;
 use quell::PAGE_BYTES;
@@ -21,30 +19,9 @@ use quell::{Frame, Purpose};
 /// The last page of a file: its locked slot, and its frame unless the page reads as zeros.
 type Tail<'f, M> = (SlotGuard<'f, M>, Option<Frame>);
 
-/// The calls on files.
-pub(crate) struct Files<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    cache: Arc<PageCache<'m, M>>,
-    memory: Arc<Memory<'m, M>>,
-}
-
-impl<'m, M: Machine> Files<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        tables: Arc<Tables<'m, M>>,
-        cache: Arc<PageCache<'m, M>>,
-        memory: Arc<Memory<'m, M>>,
-    ) -> Self {
-        Files { frames, tables, cache, memory }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Writes eight bytes.
-    pub(crate) fn write(&self, id: FileId, offset: u64, value: u64) -> Result<u64, Error> {
+    pub(crate) fn write_file(&self, id: FileId, offset: u64, value: u64) -> Result<u64, Error> {
         let machine = self.machine();
         let (file, page, at) = self.file_word(id, offset)?;
         let place = file.slot(page).ok_or(Error::BadRange)?;
@@ -60,10 +37,10 @@ impl<'m, M: Machine> Files<'m, M> {
             _length = Some(file.lock_length(machine));
             slot = place.lock(machine);
         }
-        let frame = self.cached(id, page, &mut slot)?;
+        let frame = self.cached_frame(id, page, &mut slot)?;
         // Nothing can fail from here on, so a write that finds no memory leaves the length unchanged.
         if lengthens {
-            file.extend(offset + 8);
+            file.length.extend(offset + 8);
         }
         // [mutant VmWritesUnmarked]
         self.cache.mark_dirty(id, page, &mut slot);
@@ -72,22 +49,27 @@ impl<'m, M: Machine> Files<'m, M> {
     }
 
     /// Reads eight bytes.
-    pub(crate) fn read(&self, id: FileId, offset: u64) -> Result<u64, Error> {
+    pub(crate) fn read_file(&self, id: FileId, offset: u64) -> Result<u64, Error> {
         let (file, page, at) = self.file_word(id, offset)?;
         let mut slot = file.slot(page).ok_or(Error::BeyondEnd)?.lock(self.machine());
         // The rest of the last page is in memory, but not in the file. [mutant VmReadsBehindEnd]
         if offset + 8 > file.bytes() {
             return Err(Error::BeyondEnd);
         }
-        let frame = self.cached(id, page, &mut slot)?;
+        let frame = self.cached_frame(id, page, &mut slot)?;
         let mut bytes = [0; 8];
         self.machine().read_frame(frame, at, &mut bytes);
         Ok(u64::from_le_bytes(bytes))
     }
 
     /// Returns the frame that caches a page.
-    fn cached(&self, id: FileId, page: u64, slot: &mut SlotGuard<'_, M>) -> Result<Frame, Error> {
-        let frame = self.cache.get(id, page, slot, &*self.memory);
+    pub(crate) fn cached_frame(
+        &self,
+        id: FileId,
+        page: u64,
+        slot: &mut SlotGuard<'_, M>,
+    ) -> Result<Frame, Error> {
+        let frame = self.cache.get(id, page, slot, |content| self.alloc(0, content));
         frame.ok_or(Error::OutOfMemory)
     }
 
@@ -112,17 +94,17 @@ impl<'m, M: Machine> Files<'m, M> {
         let together = if self.frames.engine().policy().batch { CLUSTER } else { 1 };
         let mut written = 0;
         for chunk in pages.chunks(together) {
-            let mut gather = self.tables.gather(Purpose::Reclaim);
+            let mut gather = self.gather(Purpose::Reclaim);
             let mut locked: Vec<(u64, SlotGuard<'_, M>, Frame)> = Vec::with_capacity(chunk.len());
             for &page in chunk {
                 let Some(slot) = file.used_slot(page) else {
                     continue;
                 };
                 let slot = slot.lock(machine);
-                let SlotState::Present(frame) = slot.cached() else {
+                let SlotState::Present(frame) = slot.cached else {
                     continue;
                 };
-                if slot.is_dirty() {
+                if slot.dirty {
                     self.write_protect(frame, &mut gather);
                     locked.push((page, slot, frame));
                 }
@@ -142,7 +124,7 @@ impl<'m, M: Machine> Files<'m, M> {
     fn write_protect(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) {
         for mapping in &self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
-            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             match guard.view(mapping.page) {
@@ -156,7 +138,7 @@ impl<'m, M: Machine> Files<'m, M> {
                 }
                 // Another CPU removed the right or the mapping, and may not have flushed yet. [mutant
                 // VmCleansUnflushed]
-                _ => self.tables.flush_pending(&mapping.process),
+                _ => self.flush_pending(&mapping.process),
             }
         }
     }
@@ -176,10 +158,10 @@ impl<'m, M: Machine> Files<'m, M> {
         // stored behind its end. [mutant VmTruncatesOnlyShorter]
         let at = (bytes % PAGE_BYTES) as usize;
         let cut = at != 0 && keep <= before;
-        let tail = cut.then(|| self.tail(id, file, keep - 1)).transpose()?;
+        let tail = cut.then(|| self.file_tail(id, file, keep - 1)).transpose()?;
         // Set the length before we empty any slot. A fault checks it under the page lock, so it maps no page beyond it
         // after the slot was emptied.
-        file.set_bytes(bytes);
+        file.length.set(bytes);
         if let Some((mut slot, frame)) = tail
             && let Some(frame) = frame
         {
@@ -199,17 +181,23 @@ impl<'m, M: Machine> Files<'m, M> {
 
     /// Returns the page in which a file will end. Its slot is locked, so that nobody writes beyond the end until the
     /// length is set. The frame is missing if the page reads as zeros.
-    fn tail<'f>(&self, id: FileId, file: &'f File<M>, page: u64) -> Result<Tail<'f, M>, Error> {
+    fn file_tail<'f>(
+        &self,
+        id: FileId,
+        file: &'f File<M>,
+        page: u64,
+    ) -> Result<Tail<'f, M>, Error> {
         let place = file.slot(page).ok_or(Error::BadRange)?;
         let mut slot = place.lock(self.machine());
-        let frame = if slot.is_hole() { None } else { Some(self.cached(id, page, &mut slot)?) };
+        let frame =
+            if slot.is_hole() { None } else { Some(self.cached_frame(id, page, &mut slot)?) };
         Ok((slot, frame))
     }
 
     /// Drops the pages `from..to`, mapped or not, from cache and device.
     fn empty_slots(&self, id: FileId, file: &File<M>, from: u64, to: u64) {
         let machine = self.machine();
-        let mut gather = self.tables.gather(Purpose::Call);
+        let mut gather = self.gather(Purpose::Call);
         let mut locked: Vec<(SlotGuard<'_, M>, Option<Frame>)> = Vec::new();
         for page in from..to {
             let Some(slot) = file.used_slot(page) else {
@@ -219,21 +207,18 @@ impl<'m, M: Machine> Files<'m, M> {
             // We flush here because the new frame's reverse map doesn't list the page's earlier places. [mutant
             // VmTruncatesShadowed]
             self.cache.flush_shadow_before_refill(&mut slot);
-            if let SlotState::Stale(frame) = slot.cached() {
+            if let SlotState::Stale(frame) = slot.cached {
                 // Reinstate the frame first: then its markers are found like other mappings.
                 let reinstated = self.cache.reinstate(frame, id, page);
-                slot.set_cached(if reinstated {
-                    SlotState::Present(frame)
-                } else {
-                    SlotState::Absent
-                });
+                slot.cached =
+                    if reinstated { SlotState::Present(frame) } else { SlotState::Absent };
             }
             let mut gone = None;
-            if let SlotState::Present(frame) = slot.cached() {
+            if let SlotState::Present(frame) = slot.cached {
                 self.unmap_everywhere(frame, &mut gather);
                 gone = Some(frame);
             }
-            if slot.is_dirty() {
+            if slot.dirty {
                 self.cache.mark_clean(id, page, &mut slot);
             }
             slot.set_hole();
@@ -249,14 +234,14 @@ impl<'m, M: Machine> Files<'m, M> {
     fn unmap_everywhere(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) {
         for mapping in &self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
-            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             if guard.view(mapping.page).frame() == Some(frame) {
                 guard.take(mapping.page, EntryKind::Empty, gather);
             } else {
                 // Another CPU cleared the entry, and may not have flushed yet. [mutant VmTruncatesUnflushed]
-                self.tables.flush_pending(&mapping.process);
+                self.flush_pending(&mapping.process);
             }
         }
     }

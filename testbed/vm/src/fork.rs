@@ -8,37 +8,18 @@
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
-use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine};
-use crate::memory::Memory;
 use crate::mmu_gather::MmuGather;
-use crate::process::Process;
-use crate::swap::Swap;
+use crate::processes::Process;
 use crate::syscall::Error;
-use crate::tables::{MigrationHandling, Tables};
+use crate::tables::MigrationHandling;
+use crate::vm::Vm;
 use crate::vma::{Source, VmaTree};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::Page;
+use quell::{Page, PageRange};
 
-/// Copies address spaces.
-pub(crate) struct Fork<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    swap: Arc<Swap<'m, M>>,
-    memory: Arc<Memory<'m, M>>,
-}
-
-impl<'m, M: Machine> Fork<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        tables: Arc<Tables<'m, M>>,
-        swap: Arc<Swap<'m, M>>,
-        memory: Arc<Memory<'m, M>>,
-    ) -> Self {
-        Fork { frames, tables, swap, memory }
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Shares the anonymous pages in `vmas`, the areas of both processes. No CPU can enter the child yet. The parent's
     /// loss of rights is added to the gather.
     pub(crate) fn share_all(
@@ -50,7 +31,7 @@ impl<'m, M: Machine> Fork<'m, M> {
     ) -> Result<(), Error> {
         vmas.iter()
             .filter(|vma| !matches!(vma.source, Source::File { shared: true, .. }))
-            .try_for_each(|vma| self.share(parent, child, vma.start, vma.end, gather))
+            .try_for_each(|vma| self.share(parent, child, vma.range(), gather))
     }
 
     /// Shares the anonymous pages of a range with the child.
@@ -58,41 +39,34 @@ impl<'m, M: Machine> Fork<'m, M> {
         &self,
         parent: &Arc<Process<M>>,
         child: &Arc<Process<M>>,
-        start: Page,
-        end: Page,
+        range: PageRange,
         gather: &mut MmuGather<'_, 'm, M>,
     ) -> Result<(), Error> {
         // We make the child's tables without the parent's lock. Until then, references keep the pages that the child
         // will map.
         let mut found: Vec<(Page, Level, EntryKind)> = Vec::new();
-        self.tables.each_entry(
-            parent,
-            start,
-            end,
-            // The child has no entry on which it could wait for the page. [mutant VmForksPastMigration]
-            MigrationHandling::Wait,
-            |guard, page, view| match view {
-                EntryKind::Page(entry) => {
-                    let mut state = self.frames.state(entry.frame);
-                    if state.owner() == Owner::Anonymous {
-                        state.hold();
-                        drop(state);
-                        // [mutant VmParentWritesChild]
-                        guard.update(page, Some(gather), |entry| entry.writable = false);
-                        found.push((guard.range(page).start, guard.level(), view));
-                    }
+        // The child has no entry on which it could wait for the page. [mutant VmForksPastMigration]
+        self.each_entry(parent, range, MigrationHandling::Wait, |guard, page, view| match view {
+            EntryKind::Page(entry) => {
+                let mut state = self.frames.state(entry.frame);
+                if state.owner == Owner::Anonymous {
+                    state.hold();
+                    drop(state);
+                    // [mutant VmParentWritesChild]
+                    guard.update(page, Some(gather), |entry| entry.writable = false);
+                    found.push((guard.range(page).start, guard.level(), view));
                 }
-                EntryKind::Swapped(slot) => {
-                    self.swap.hold(slot);
-                    found.push((page, guard.level(), view));
-                }
-                _ => {}
-            },
-        );
+            }
+            EntryKind::Swapped(slot) => {
+                self.swap.hold(slot);
+                found.push((page, guard.level(), view));
+            }
+            _ => {}
+        });
         let mut result = Ok(());
         for (page, level, view) in found {
             let guard = match result {
-                Ok(()) => self.tables.table_for(child, page, level, &*self.memory),
+                Ok(()) => self.table_for(child, page, level),
                 Err(_) => None,
             };
             match (guard, view) {

@@ -9,11 +9,22 @@
 //! A block without references is free. There are four kinds of holders: each mapping until its flush, the page cache, a
 //! swap slot that is being written, and a CPU that copies from the block. A frame with a deferred flush (S3) has no
 //! references; it keeps its owner and its reverse map until it is reused.
+//!
+//! # The reverse map
+//!
+//! The reverse map (rmap) lists the page-table entries that map a frame. One rule makes every later observer correct:
+//!
+//! > **An entry leaves the reverse map only after the flush that its removal needed.**
+//!
+//! So a walk of the reverse map (by truncation, writeback, reclaim, migration) finds each mapping through which some
+//! CPU may still reach the frame. The mapping is a present entry, a lazy marker, or an entry that another CPU has
+//! cleared but not yet flushed. In the last case the walker flushes the space itself
+//! ([`Vm::flush_pending`](crate::Vm::flush_pending)).
 
-use crate::lock::{Guard, Lock, RawGuard, RawLock};
-use crate::machine::{Machine, MemoryMap};
-use crate::process::Process;
-use crate::rmap::{Mappings, Rmap};
+use crate::frames::Frames;
+use crate::lock::{Guard, Lock};
+use crate::machine::{Machine, MemoryMap, Node};
+use crate::processes::Process;
 use crate::syscall::FileId;
 use crate::table_id::{TableId, TableName};
 use crate::table_lock::{Places, TableLock, TableLockGuard};
@@ -23,6 +34,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use quell::{DeferredFlush, Frame, Page, PageSize};
+use smallvec::SmallVec;
 
 /// Frames in a section.
 const SECTION: u64 = 512;
@@ -43,16 +55,90 @@ pub(crate) enum Owner {
     File(FileId, u64),
 }
 
+/// One entry that maps a block.
+pub(crate) struct Mapping<M: Machine> {
+    pub(crate) process: Arc<Process<M>>,
+    /// The first page that the entry maps.
+    pub(crate) page: Page,
+}
+
+impl<M: Machine> Clone for Mapping<M> {
+    fn clone(&self) -> Self {
+        Mapping { process: self.process.clone(), page: self.page }
+    }
+}
+
+impl<M: Machine> Mapping<M> {
+    fn is(&self, process: &Arc<Process<M>>, page: Page) -> bool {
+        self.page == page && Arc::ptr_eq(&self.process, process)
+    }
+}
+
+/// The mappings of a block at some moment, usually one.
+pub(crate) type Mappings<M> = SmallVec<[Mapping<M>; 1]>;
+
+/// The entries that map one block, in no particular order.
+pub(crate) struct Rmap<M: Machine> {
+    /// Most frames are mapped once, so the first entry needs no heap.
+    first: Option<Mapping<M>>,
+    more: Vec<Mapping<M>>,
+}
+
+impl<M: Machine> Rmap<M> {
+    pub(crate) fn new() -> Self {
+        Rmap { first: None, more: Vec::new() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Mapping<M>> {
+        self.first.iter().chain(&self.more)
+    }
+
+    pub(crate) fn contains(&self, process: &Arc<Process<M>>, page: Page) -> bool {
+        self.iter().any(|mapping| mapping.is(process, page))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.len()
+    }
+
+    pub(crate) fn add(&mut self, process: &Arc<Process<M>>, page: Page) {
+        let mapping = Mapping { process: process.clone(), page };
+        if self.first.is_none() {
+            self.first = Some(mapping);
+        } else {
+            self.more.push(mapping);
+        }
+    }
+
+    /// Removes one mapping, if it is listed. An entry that was mapped, cleared, and mapped again before its flush is
+    /// listed twice.
+    pub(crate) fn remove(&mut self, process: &Arc<Process<M>>, page: Page) {
+        let at = |mapping: &Mapping<M>| mapping.is(process, page);
+        if self.first.as_ref().is_some_and(at) {
+            self.first = self.more.pop();
+        } else if let Some(at) = self.more.iter().position(at) {
+            self.more.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.first = None;
+        self.more.clear();
+    }
+}
+
 /// The part of a block's record that its lock protects.
 pub(crate) struct FrameState<M: Machine> {
-    owner: Owner,
-    order: u8,
-    references: u32,
-    zeros: bool,
-    listed: bool,
+    pub(crate) owner: Owner,
+    pub(crate) order: u8,
+    pub(crate) references: u32,
+    /// The block is known to contain only zeros.
+    pub(crate) zeros: bool,
+    /// The frame is in its node's list of stale frames.
+    pub(crate) listed: bool,
     /// The number of the frame's current life. A marker is valid only in the life in which it was written.
-    life: u64,
-    rmap: Rmap<M>,
+    pub(crate) life: u64,
+    pub(crate) rmap: Rmap<M>,
 }
 
 impl<M: Machine> FrameState<M> {
@@ -92,47 +178,15 @@ impl<M: Machine> FrameState<M> {
         self.rmap.clear();
     }
 
-    /// Returns the number of the current life.
-    pub(crate) fn life(&self) -> u64 {
-        self.life
-    }
-
-    pub(crate) fn owner(&self) -> Owner {
-        self.owner
-    }
-
-    /// Changes the owner without touching the content.
-    pub(crate) fn set_owner(&mut self, owner: Owner) {
-        self.owner = owner;
-    }
-
     /// Changes the owner of a block whose content was written.
     pub(crate) fn set_written(&mut self, owner: Owner) {
         self.owner = owner;
         self.zeros = false;
     }
 
-    /// Forgets that the block contains only zeros.
-    pub(crate) fn forget_zeros(&mut self) {
-        self.zeros = false;
-    }
-
-    pub(crate) fn order(&self) -> u8 {
-        self.order
-    }
-
-    pub(crate) fn references(&self) -> u32 {
-        self.references
-    }
-
     /// Takes a reference.
     pub(crate) fn hold(&mut self) {
         self.references += 1;
-    }
-
-    /// Sets the references of a stale frame: 0 when its flush is deferred, 1 when it is reinstated.
-    pub(crate) fn set_references(&mut self, references: u32) {
-        self.references = references;
     }
 
     /// Drops a reference. With the last one the block becomes free; then returns its order and whether it contains only
@@ -147,45 +201,11 @@ impl<M: Machine> FrameState<M> {
         self.owner = Owner::Free;
         self.live_anew();
     }
-
-    /// Returns whether the frame is in its node's list of stale frames.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.listed
-    }
-
-    pub(crate) fn set_listed(&mut self, listed: bool) {
-        self.listed = listed;
-    }
-
-    /// Returns the number of entries in the reverse map.
-    pub(crate) fn mapped(&self) -> usize {
-        self.rmap.len()
-    }
-
-    /// Returns whether the reverse map lists the entry of `process` for `page`.
-    pub(crate) fn maps(&self, process: &Arc<Process<M>>, page: Page) -> bool {
-        self.rmap.contains(process, page)
-    }
-
-    /// Lists an entry in the reverse map.
-    pub(crate) fn map(&mut self, process: &Arc<Process<M>>, page: Page) {
-        self.rmap.add(process, page);
-    }
-
-    /// Removes an entry from the reverse map. Call it only after the entry's flush.
-    pub(crate) fn unmap(&mut self, process: &Arc<Process<M>>, page: Page) {
-        self.rmap.remove(process, page);
-    }
-
-    /// Returns the entries that the reverse map lists now.
-    pub(crate) fn mappings(&self) -> Mappings<M> {
-        self.rmap.iter().cloned().collect()
-    }
 }
 
 /// The manager's record of a frame.
 pub(crate) struct FrameInfo<M: Machine> {
-    page: RawLock<M::Word>,
+    page: Lock<M::Word, ()>,
     table: TableLock<M::Word>,
     deferred_flush: DeferredFlush<M>,
     state: Lock<M::Word, FrameState<M>>,
@@ -194,12 +214,12 @@ pub(crate) struct FrameInfo<M: Machine> {
 }
 
 /// A guard of the page lock of an anonymous block.
-pub(crate) type FrameLock<'v, M> = RawGuard<'v, <M as quell::Hardware>::Word>;
+pub(crate) type FrameLock<'v, M> = Guard<'v, <M as quell::Hardware>::Word, ()>;
 
 impl<M: Machine> FrameInfo<M> {
     fn new() -> Self {
         FrameInfo {
-            page: RawLock::new(),
+            page: Lock::new(()),
             table: TableLock::new(),
             deferred_flush: DeferredFlush::new(),
             state: Lock::new(FrameState::new()),
@@ -297,32 +317,23 @@ impl<M: Machine> FrameInfo<M> {
         unsafe { self.state.peek() }.owner
     }
 }
+
 /// Records that are made at once, when one of them is first used.
 const TOGETHER: u64 = 16;
 
 /// The records of 512 frames. A large page uses one of them.
 type Section<M> = OnceBox<[OnceBox<Box<[FrameInfo<M>]>>; (SECTION / TOGETHER) as usize]>;
 
-/// The records of all nodes.
-pub(crate) struct FrameTable<M: Machine> {
-    map: MemoryMap,
-    nodes: Vec<Box<[Section<M>]>>,
+/// The records of each node, in node order.
+pub(crate) type Sections<M> = Vec<Box<[Section<M>]>>;
+
+/// Creates the records of all nodes, none of them used yet.
+pub(crate) fn sections<M: Machine>(map: &MemoryMap) -> Sections<M> {
+    let records = |node: &Node| node.extent.frames.div_ceil(SECTION);
+    map.nodes().iter().map(|node| (0..records(node)).map(|_| OnceBox::new()).collect()).collect()
 }
 
-impl<M: Machine> FrameTable<M> {
-    pub(crate) fn new(map: MemoryMap) -> Self {
-        let nodes = map
-            .nodes()
-            .iter()
-            .map(|node| (0..node.extent.frames.div_ceil(SECTION)).map(|_| OnceBox::new()).collect())
-            .collect();
-        FrameTable { map, nodes }
-    }
-
-    pub(crate) fn map(&self) -> &MemoryMap {
-        &self.map
-    }
-
+impl<M: Machine> Frames<'_, M> {
     /// Returns the record of `frame`; `None` if the manager doesn't own it.
     pub(crate) fn get(&self, frame: Frame) -> Option<&FrameInfo<M>> {
         let node = self.map.node_of(frame)?;
@@ -330,7 +341,7 @@ impl<M: Machine> FrameTable<M> {
         let at = frame.0 - extent.first.0;
         let part = at / TOGETHER;
         let length = TOGETHER.min(extent.frames - part * TOGETHER);
-        let parts = self.nodes[node][(at / SECTION) as usize]
+        let parts = self.sections[node][(at / SECTION) as usize]
             .get_or_init(|| Box::new([const { OnceBox::new() }; (SECTION / TOGETHER) as usize]));
         let infos = parts[(at % SECTION / TOGETHER) as usize]
             .get_or_init(|| Box::new((0..length).map(|_| FrameInfo::new()).collect()));
@@ -348,9 +359,9 @@ impl<M: Machine> FrameTable<M> {
         }
     }
 
-    /// Returns the frames with a record, for walks over all memory.
+    /// Returns the frames that were ever used, for walks over all memory.
     pub(crate) fn described(&self) -> impl Iterator<Item = (Frame, &FrameInfo<M>)> {
-        self.map.nodes().iter().zip(&self.nodes).flat_map(|(node, sections)| {
+        self.map.nodes().iter().zip(&self.sections).flat_map(|(node, sections)| {
             let first = node.extent.first.0;
             sections
                 .iter()
@@ -366,7 +377,7 @@ impl<M: Machine> FrameTable<M> {
     pub(crate) fn untouched_until(&self, node: usize, frame: Frame) -> Option<Frame> {
         let first = self.map.nodes()[node].extent.first.0;
         let section = (frame.0 - first) / SECTION;
-        match self.nodes[node][section as usize].get() {
+        match self.sections[node][section as usize].get() {
             None => Some(Frame(first + (section + 1) * SECTION)),
             Some(_) => None,
         }

@@ -13,15 +13,14 @@
 //! [`quell_zero`] (C8) when they are allocated as zeroed.
 //!
 //! [`Frames`] never takes a page away from a process. The code that does so when frames are scarce is above page
-//! tables, page cache and swap ([`crate::memory`]). All of these need frames, and request them from a [`FrameSource`].
+//! tables, page cache and swap ([`crate::memory`]). They allocate with [`Vm::alloc`](crate::Vm::alloc).
 
 use crate::buddy::Buddy;
-use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
+use crate::frame::{FrameState, Mappings, Owner, Sections, sections};
 use crate::lock::{Guard, Lock};
 use crate::machine::{Engine, Event, LockUse, Machine, MemoryMap, Work};
 use crate::masked_lock::MaskedLock;
 use crate::mmu_gather::WaitingObject;
-use crate::rmap::Mappings;
 use crate::shared::SharedNumber;
 use crate::table_lock::Places;
 use alloc::boxed::Box;
@@ -79,23 +78,14 @@ pub(crate) enum Content {
     Zeros(u64),
 }
 
-/// An allocator that may free memory first, for the layers above the frames.
-///
-/// The caller holds no table lock and no lock below it, because the allocator may take page locks and table locks to
-/// take pages away.
-pub(crate) trait FrameSource {
-    /// Allocates a block of `2^order` frames with one reference, owned by the manager ([`Owner::Kernel`]). Returns
-    /// `None` if memory is short.
-    fn alloc(&self, order: u8, content: Content) -> Option<Frame>;
-}
-
 /// Objects that a CPU releases later, with the moments from which it may.
 type PostponedObjects<M> = VecDeque<(u64, WaitingObject<M>)>;
 
 /// All frames of the machine.
 pub(crate) struct Frames<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
-    table: FrameTable<M>,
+    pub(crate) map: MemoryMap,
+    pub(crate) sections: Sections<M>,
     places: Places<M::Word>,
     nodes: Vec<NodeState<M>>,
     /// Each CPU's caches of all nodes, in node order.
@@ -132,7 +122,7 @@ impl<'m, M: Machine> Frames<'m, M> {
         let map = machine.memory();
         let nodes = map.nodes().iter();
         Frames {
-            table: FrameTable::new(map),
+            sections: sections(&map),
             places: Places::new(machine.cpu_count()),
             nodes: nodes.map(|node| NodeState::new(node.extent)).collect(),
             caches: (0..machine.cpu_count() * map.nodes().len())
@@ -141,6 +131,7 @@ impl<'m, M: Machine> Frames<'m, M> {
             cache_batch,
             clear,
             postponed: (0..machine.cpu_count()).map(|_| Lock::new(VecDeque::new())).collect(),
+            map,
             engine,
         }
     }
@@ -152,24 +143,6 @@ impl<'m, M: Machine> Frames<'m, M> {
 
     pub(crate) fn machine(&self) -> &'m M {
         self.engine.hw()
-    }
-
-    /// Returns the memory map.
-    pub(crate) fn map(&self) -> &MemoryMap {
-        self.table.map()
-    }
-
-    /// Returns the record of `frame`; `None` if the manager doesn't own it.
-    pub(crate) fn get(&self, frame: Frame) -> Option<&FrameInfo<M>> {
-        self.table.get(frame)
-    }
-
-    /// Returns the record of a frame that the manager owns.
-    ///
-    /// # Panics
-    /// If a table or a list names a frame that never was in the memory map.
-    pub(crate) fn info(&self, frame: Frame) -> &FrameInfo<M> {
-        self.table.info(frame)
     }
 
     /// Returns the places of CPUs that lock tables.
@@ -184,26 +157,21 @@ impl<'m, M: Machine> Frames<'m, M> {
 
     /// Returns the entries that map a block at this moment.
     pub(crate) fn mappings(&self, frame: Frame) -> Mappings<M> {
-        self.state(frame).mappings()
-    }
-
-    /// Returns the frames that were ever used, for walks over all memory.
-    pub(crate) fn described(&self) -> impl Iterator<Item = (Frame, &FrameInfo<M>)> {
-        self.table.described()
+        self.state(frame).rmap.iter().cloned().collect()
     }
 
     /// Advances the node's clock hand by at most `most` frames, or at once over a whole stretch of never-used frames.
     /// Returns the number of frames passed, and the frames to examine.
     pub(crate) fn advance_hand(&self, node: usize, most: u64) -> (u64, Extent) {
-        let extent = self.map().nodes()[node].extent;
+        let extent = self.map.nodes()[node].extent;
         let end = extent.first.plus(extent.frames);
         let mut hand = self.nodes[node].hand.lock(self.machine());
         let first = if *hand < end { *hand } else { extent.first };
-        let skipped = self.table.untouched_until(node, first);
+        let skipped = self.untouched_until(node, first);
         let next = skipped.unwrap_or_else(|| {
             let limit = end.0.min(first.0 + most);
             let mut more = (first.0 + 1..limit).map(Frame);
-            let unused = more.find(|&frame| self.table.untouched_until(node, frame).is_some());
+            let unused = more.find(|&frame| self.untouched_until(node, frame).is_some());
             unused.unwrap_or(Frame(limit))
         });
         *hand = next;
@@ -233,7 +201,7 @@ impl<M: Machine> Frames<'_, M> {
     /// earlier life, and frames that were reinstated.
     pub(crate) fn list_stale(&self, frames: &[Frame]) {
         let machine = self.machine();
-        let node_of = |frame: &Frame| self.map().node_of(*frame);
+        let node_of = |frame: &Frame| self.map.node_of(*frame);
         for together in frames.chunk_by(|one, next| node_of(one) == node_of(next)) {
             let Some(node) = node_of(&together[0]) else {
                 continue;
@@ -241,8 +209,8 @@ impl<M: Machine> Frames<'_, M> {
             let mut stale = self.nodes[node].stale.lock(machine);
             for &frame in together {
                 let mut state = self.state(frame);
-                if !state.is_listed() && !self.info(frame).deferred_flush().is_clear() {
-                    state.set_listed(true);
+                if !state.listed && !self.info(frame).deferred_flush().is_clear() {
+                    state.listed = true;
                     stale.push_back(frame);
                     self.nodes[node].free.fetch_add(1, Relaxed);
                 }
@@ -260,7 +228,7 @@ impl<M: Machine> Frames<'_, M> {
         let machine = self.machine();
         let cpu = machine.this_cpu();
         machine.note(Event::FrameFreed { frame, frames: 1 << order });
-        let Some(node) = self.map().node_of(frame) else {
+        let Some(node) = self.map.node_of(frame) else {
             return;
         };
         if order > 0 {
@@ -372,7 +340,7 @@ impl<M: Machine> Frames<'_, M> {
                 let mut stale = self.nodes[node].stale.lock(machine);
                 let many = many.min(stale.len());
                 self.nodes[node].free.fetch_sub(many as u64, Relaxed);
-                stale.drain(..many).inspect(|&frame| self.state(frame).set_listed(false)).collect()
+                stale.drain(..many).inspect(|&frame| self.state(frame).listed = false).collect()
             };
             if oldest.is_empty() {
                 return oldest;

@@ -5,19 +5,18 @@
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
-use crate::frames::{Content, FrameSource, Frames};
+use crate::frames::Content;
 use crate::machine::{Entry, Event, Level, Machine, TABLE_WORDS, USER_END};
-use crate::memory::Memory;
-use crate::pages::Pages;
-use crate::process::Process;
+use crate::processes::Process;
 use crate::syscall::Error;
 use crate::table::TableGuard;
-use crate::tables::{MigrationHandling, Tables};
+use crate::tables::MigrationHandling;
+use crate::vm::Vm;
 use crate::vma::Source;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use quell::{Frame, Page, Purpose, Word};
+use quell::{Frame, Page, PageRange, Purpose, Word};
 
 /// Base pages in a large page.
 const LARGE: u64 = TABLE_WORDS as u64;
@@ -42,37 +41,15 @@ enum Copy {
     Pieces(Frame, Vec<Frame>),
 }
 
-/// Splits and collapses large pages.
-pub(crate) struct LargePages<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    pages: Arc<Pages<'m, M>>,
-    memory: Arc<Memory<'m, M>>,
-}
-
-impl<'m, M: Machine> LargePages<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        tables: Arc<Tables<'m, M>>,
-        pages: Arc<Pages<'m, M>>,
-        memory: Arc<Memory<'m, M>>,
-    ) -> Self {
-        LargePages { frames, tables, pages, memory }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
-    /// Splits the pages that the edges of `start..end` cut.
+impl<'m, M: Machine> Vm<'m, M> {
+    /// Splits the pages that the edges of the range cut.
     pub(crate) fn split_edges(
         &self,
         process: &Arc<Process<M>>,
-        start: Page,
-        end: Page,
+        range: PageRange,
     ) -> Result<(), Error> {
-        self.split_at(process, start)?;
-        self.split_at(process, end)
+        self.split_at(process, range.start)?;
+        self.split_at(process, range.end())
     }
 
     /// Splits until no page contains `edge` without beginning there.
@@ -81,7 +58,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             if edge >= USER_END {
                 break;
             }
-            let guard = self.tables.governing(process, edge);
+            let guard = self.governing(process, edge);
             let inside = guard.range(edge).start != edge;
             match guard.view(edge) {
                 EntryKind::Page(_) if inside => {
@@ -95,26 +72,19 @@ impl<'m, M: Machine> LargePages<'m, M> {
         Ok(())
     }
 
-    /// Splits all large pages in `start..end` down to base pages.
+    /// Splits all large pages in the range down to base pages.
     pub(crate) fn split_range(
         &self,
         process: &Arc<Process<M>>,
-        start: Page,
-        end: Page,
+        range: PageRange,
     ) -> Result<(), Error> {
         loop {
             let mut found = None;
-            self.tables.each_entry(
-                process,
-                start,
-                end,
-                MigrationHandling::Wait,
-                |guard, page, _| {
-                    if guard.level() > Level::LEAF && found.is_none() {
-                        found = Some(page);
-                    }
-                },
-            );
+            self.each_entry(process, range, MigrationHandling::Wait, |guard, page, _| {
+                if guard.level() > Level::LEAF && found.is_none() {
+                    found = Some(page);
+                }
+            });
             match found {
                 Some(page) => self.split(process, page)?,
                 None => return Ok(()),
@@ -127,7 +97,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
     pub(crate) fn split(&self, process: &Arc<Process<M>>, page: Page) -> Result<(), Error> {
         loop {
             let (block, below) = {
-                let guard = self.tables.governing(process, page);
+                let guard = self.governing(process, page);
                 match guard.view(page) {
                     EntryKind::Page(entry) if guard.level() > Level::LEAF => {
                         (entry.frame, Level(guard.level().0 - 1))
@@ -135,12 +105,12 @@ impl<'m, M: Machine> LargePages<'m, M> {
                     _ => return Ok(()),
                 }
             };
-            let table = self.tables.new_table(below, &*self.memory).ok_or(Error::OutOfMemory)?;
+            let table = self.new_table(below).ok_or(Error::OutOfMemory)?;
             let split = self.split_into(process, page, block, table, below);
             if split == Split::Done {
                 return Ok(());
             }
-            self.tables.discard_table(table);
+            self.discard_table(table);
             match split {
                 Split::Shared(seen, start, order) => self.unshare(process, start, seen, order)?,
                 _ => self.machine().relax(),
@@ -160,8 +130,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
         // Reclaim and migration take references under the page lock; every other CPU takes one under the table's lock.
         // We hold both, so nobody can take a reference between the check below and the end of this block, to a block
         // that is no longer whole. [mutant VmSplitsUnlocked]
-        let _lock = self.pages.lock_block(block);
-        let guard = self.tables.governing(process, page);
+        let _lock = self.lock_block(block);
+        let guard = self.governing(process, page);
         let seen = guard.view(page);
         let range = guard.range(page);
         if seen.frame() != Some(block)
@@ -172,7 +142,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         }
         let (references, mapped, order) = {
             let state = self.frames.state(block);
-            (state.references(), state.mapped(), state.order())
+            (state.references, state.rmap.len(), state.order)
         };
         match (references, mapped) {
             (1, _) => {}
@@ -180,7 +150,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             // A fault that copies the block holds it, or a gather that isn't flushed yet.
             _ => return Split::Again,
         }
-        let mut gather = self.tables.gather(Purpose::Call);
+        let mut gather = self.gather(Purpose::Call);
         let old = guard.suspend(page, EntryKind::Empty, |range| {
             gather.cleared(process, range);
         });
@@ -188,25 +158,11 @@ impl<'m, M: Machine> LargePages<'m, M> {
         // [mutant VmLinksBeforeFlush]
         gather.flush();
         if let EntryKind::Page(entry) = old {
-            self.break_block(process, range.start, entry, table, below);
+            let piece = |at| entry.frame.plus(at as u64 * below.pages());
+            self.fill_table(process, range.start, entry, table, below, piece);
         }
         guard.link(page, table);
         Split::Done
-    }
-
-    /// Makes 512 blocks of one. Maps each in `table` as `entry` mapped the whole.
-    fn break_block(
-        &self,
-        process: &Arc<Process<M>>,
-        start: Page,
-        entry: Entry,
-        table: Frame,
-        level: Level,
-    ) {
-        let span = level.pages();
-        self.fill_table(process, start, entry, table, level, |at| {
-            entry.frame.plus(at as u64 * span)
-        });
     }
 
     /// Makes each of 512 frames its own block, mapped in `table` with the rights of `entry`.
@@ -225,7 +181,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             let mut state = self.frames.state(frame);
             // `false`: we don't know whether a piece is zero. [mutant VmPiecesAreZero]
             state.begin(Owner::Anonymous, PIECE * level.0, 1, false);
-            state.map(process, start.plus(index as u64 * level.pages()));
+            state.rmap.add(process, start.plus(index as u64 * level.pages()));
             drop(state);
             let raw = EntryKind::Page(Entry { frame, ..entry }).word(machine, level);
             // Relaxed: the table is linked later.
@@ -247,11 +203,11 @@ impl<'m, M: Machine> LargePages<'m, M> {
             return Ok(());
         };
         let machine = self.machine();
-        let copy = match self.memory.alloc(order, Content::Any) {
+        let copy = match self.alloc(order, Content::Any) {
             Some(block) => Copy::Whole(block),
             None => self.alloc_pieces(order).ok_or(Error::OutOfMemory)?,
         };
-        let guard = self.tables.governing(process, page);
+        let guard = self.governing(process, page);
         // Another CPU may have become the only user and split the page. Its first piece is in the same frame. [mutant
         // VmUnsharesPiece]
         let is_block = guard.range(page).pages == 1 << order;
@@ -259,12 +215,12 @@ impl<'m, M: Machine> LargePages<'m, M> {
             EntryKind::Page(now) if now.frame == seen.frame && is_block => now,
             _ => {
                 drop(guard);
-                self.give_back(copy);
+                self.free_copy(copy);
                 return Ok(());
             }
         };
         self.frames.hold(now.frame);
-        let mut gather = self.tables.gather(Purpose::Call);
+        let mut gather = self.gather(Purpose::Call);
         guard.take(page, EntryKind::Empty, &mut gather);
         gather.flush();
         machine.note(Event::Captured { frame: now.frame, frames: 1 << order });
@@ -293,13 +249,13 @@ impl<'m, M: Machine> LargePages<'m, M> {
 
     /// Allocates the pieces of a block and a table for them; `None` if memory is short.
     fn alloc_pieces(&self, order: u8) -> Option<Copy> {
-        let table = self.tables.new_table(Level((order - PIECE) / PIECE), &*self.memory)?;
+        let table = self.new_table(Level((order - PIECE) / PIECE))?;
         let mut pieces = Vec::with_capacity(TABLE_WORDS);
         while pieces.len() < TABLE_WORDS {
-            match self.memory.alloc(order - PIECE, Content::Any) {
+            match self.alloc(order - PIECE, Content::Any) {
                 Some(piece) => pieces.push(piece),
                 None => {
-                    self.give_back(Copy::Pieces(table, pieces));
+                    self.free_copy(Copy::Pieces(table, pieces));
                     return None;
                 }
             }
@@ -308,12 +264,12 @@ impl<'m, M: Machine> LargePages<'m, M> {
     }
 
     /// Frees the memory of a copy that wasn't made.
-    fn give_back(&self, copy: Copy) {
+    fn free_copy(&self, copy: Copy) {
         match copy {
             Copy::Whole(block) => self.frames.put(block),
             Copy::Pieces(table, pieces) => {
                 pieces.into_iter().for_each(|piece| self.frames.put(piece));
-                self.tables.discard_table(table);
+                self.discard_table(table);
             }
         }
     }
@@ -326,13 +282,13 @@ impl<'m, M: Machine> LargePages<'m, M> {
         if start >= USER_END {
             return Err(Error::BadRange);
         }
-        let vmas = process.vmas().write(machine);
+        let vmas = process.vmas.write(machine);
         let vma = *vmas.find(start).ok_or(Error::NotMapped)?;
         if !matches!(vma.source, Source::Anonymous(_)) || vma.end < start.plus(LARGE) {
             return Ok(0);
         }
-        let large = self.memory.alloc(9, Content::Any).ok_or(Error::OutOfMemory)?;
-        let parent = self.tables.descend(process, start, Level::LARGE);
+        let large = self.alloc(9, Content::Any).ok_or(Error::OutOfMemory)?;
+        let parent = self.descend(process, start, Level::LARGE);
         let done = parent.level() == Level::LARGE
             && matches!(parent.view(start), EntryKind::Table(_))
             && self.collapse_into(process, start, &parent, large);
@@ -351,14 +307,14 @@ impl<'m, M: Machine> LargePages<'m, M> {
         parent: &TableGuard<'_, 'm, M>,
         large: Frame,
     ) -> bool {
-        let child = self.tables.descend(process, start, Level::LEAF);
+        let child = self.descend(process, start, Level::LEAF);
         let mut pages: Vec<Frame> = Vec::with_capacity(TABLE_WORDS);
         for at in 0..LARGE {
             let EntryKind::Page(entry) = child.view(start.plus(at)) else {
                 return false;
             };
             let state = self.frames.state(entry.frame);
-            if state.owner() != Owner::Anonymous || state.references() != 1 {
+            if state.owner != Owner::Anonymous || state.references != 1 {
                 return false;
             }
             pages.push(entry.frame);
@@ -366,7 +322,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let EntryKind::Page(first) = child.view(start) else {
             return false;
         };
-        let mut gather = self.tables.gather(Purpose::Call);
+        let mut gather = self.gather(Purpose::Call);
         for (at, &frame) in pages.iter().enumerate() {
             // Keep the frame: its content is still needed after the flush has released the mapping.
             self.frames.hold(frame);

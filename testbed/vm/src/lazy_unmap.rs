@@ -5,19 +5,14 @@
 //! frames. A later reader reinstates it, without a flush or a read from the device.
 
 use crate::entry::EntryKind;
-use crate::frames::Frames;
+use crate::frame::Mappings;
 use crate::machine::{Event, Machine, Work};
 use crate::page_cache::SlotState;
 use crate::pages::{LockedPage, PageLock};
-use crate::process::{SpaceBatch, SpaceRef};
-use crate::rmap::Mappings;
-use crate::tables::Tables;
-use alloc::sync::Arc;
+use crate::processes::{SpaceBatch, SpaceRef};
+use crate::vm::Vm;
 use alloc::vec::Vec;
 use quell::{Frame, Outcome, PageRange, Purpose, Scope};
-
-/// A batch of deferred flushes.
-type LazyBatch<'v, M> = SpaceBatch<'v, M>;
 
 /// A lazily unmapped page, with the entries that were present and, if the page was moved, its new frame.
 struct UnmappedPage<'v, M: Machine> {
@@ -26,31 +21,17 @@ struct UnmappedPage<'v, M: Machine> {
     to: Option<Frame>,
 }
 
-/// Lazy unmapping.
-pub(crate) struct LazyUnmap<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-}
-
 /// Pages that are being unmapped lazily; one batch defers their flushes.
 pub(crate) struct LazyUnmapBatch<'v, 'm, M: Machine> {
-    lazy: &'v LazyUnmap<'m, M>,
-    batch: Option<LazyBatch<'v, M>>,
+    vm: &'v Vm<'m, M>,
+    batch: Option<SpaceBatch<'v, M>>,
     departed: Vec<UnmappedPage<'v, M>>,
 }
 
-impl<'m, M: Machine> LazyUnmap<'m, M> {
-    pub(crate) fn new(frames: Arc<Frames<'m, M>>, tables: Arc<Tables<'m, M>>) -> Self {
-        LazyUnmap { frames, tables }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Starts a batch of lazily unmapped pages.
-    pub(crate) fn begin(&self) -> LazyUnmapBatch<'_, 'm, M> {
-        LazyUnmapBatch { lazy: self, batch: None, departed: Vec::new() }
+    pub(crate) fn lazy_batch(&self) -> LazyUnmapBatch<'_, 'm, M> {
+        LazyUnmapBatch { vm: self, batch: None, departed: Vec::new() }
     }
 
     /// Returns whether the flush of the locked page may be deferred. The page must be a clean page of a file, with
@@ -61,22 +42,22 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         };
         let lazy = self.frames.engine().policy().lazy_unmap;
         // We never defer for dirty pages, whose stale translations may be writable. [mutant VmDefersDirtyPages]
-        if !lazy || slot.is_dirty() {
+        if !lazy || slot.dirty {
             return false;
         }
         self.frames.mappings(page.frame).iter().all(|mapping| {
-            let guard = self.tables.reach(&mapping.process, mapping.page);
+            let guard = self.reach(&mapping.process, mapping.page);
             guard.is_some_and(|guard| guard.view(mapping.page).frame() == Some(page.frame))
         })
     }
 
     /// Replaces every entry of the frame by a marker. Returns the entries that were present.
-    fn mark(&self, frame: Frame, batch: &mut LazyBatch<'_, M>) -> Mappings<M> {
+    fn mark_entries(&self, frame: Frame, batch: &mut SpaceBatch<'_, M>) -> Mappings<M> {
         self.frames.info(frame).deferred_flush().begin();
         let mut marked = Mappings::new();
         for mapping in self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
-            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             let mut changed = |range: PageRange| {
@@ -91,7 +72,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                 // A marker from an earlier unmap: the deferred flush must cover this mapping too.
                 EntryKind::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
                 // Another CPU cleared the entry, and may not have flushed yet. [mutant VmReclaimsUnflushed]
-                _ => self.tables.flush_pending(&mapping.process),
+                _ => self.flush_pending(&mapping.process),
             }
         }
         marked
@@ -99,28 +80,16 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
 }
 
 impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
-    /// Unmaps a page whose flush may be deferred ([`LazyUnmap::may_defer`]).
-    pub(crate) fn take(&mut self, page: LockedPage<'v, M>) {
-        let marked = self.mark(&page);
-        self.departed.push(UnmappedPage { page, marked, to: None });
-    }
-
-    /// Moves a page to the frame `to`; calls `copy` once the entries are markers.
-    pub(crate) fn take_to(
-        &mut self,
-        page: LockedPage<'v, M>,
-        to: Frame,
-        copy: impl FnOnce(&LockedPage<'v, M>),
-    ) {
-        let marked = self.mark(&page);
-        copy(&page);
-        self.departed.push(UnmappedPage { page, marked, to: Some(to) });
-    }
-
-    fn mark(&mut self, page: &LockedPage<'v, M>) -> Mappings<M> {
-        let lazy = self.lazy;
-        let batch = self.batch.get_or_insert_with(|| lazy.frames.engine().batch(Purpose::Lazy));
-        lazy.mark(page.frame, batch)
+    /// Unmaps a page whose flush may be deferred ([`Vm::may_defer`]). Moves it to the frame `to`, if there is one.
+    pub(crate) fn take(&mut self, page: LockedPage<'v, M>, to: Option<Frame>) {
+        let vm = self.vm;
+        let batch = self.batch.get_or_insert_with(|| vm.frames.engine().batch(Purpose::Lazy));
+        let marked = vm.mark_entries(page.frame, batch);
+        // No CPU can write the page, so it may be copied before the flush.
+        if let Some(to) = to {
+            vm.copy_page(&page, to);
+        }
+        self.departed.push(UnmappedPage { page, marked, to });
     }
 
     /// Returns the number of unmapped pages.
@@ -130,12 +99,12 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
 
     /// Defers the flush of all pages, or flushes if deferral isn't allowed, and releases the frames.
     pub(crate) fn finish(&mut self) {
-        let lazy = self.lazy;
+        let vm = self.vm;
         let Some(batch) = &mut self.batch else {
             return;
         };
-        let machine = lazy.machine();
-        let frames = &*lazy.frames;
+        let machine = vm.machine();
+        let frames = &*vm.frames;
         let outcome = batch.finish_deferred();
         let mut stale = Vec::with_capacity(self.departed.len());
         for UnmappedPage { page, marked, to } in self.departed.drain(..) {
@@ -146,10 +115,10 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
             let info = frames.info(frame);
             let mut state = info.state(machine);
             // A mapping that another CPU cleared in the meantime keeps its reference until its flush.
-            let alone = state.references() as usize == marked.len() + 1;
+            let alone = state.references as usize == marked.len() + 1;
             match &outcome {
                 Outcome::Deferred(deferred) if alone => {
-                    state.set_references(0);
+                    state.references = 0;
                     // From now on an allocation that finds this frame may reuse it, because the frame may still be
                     // listed from before it was reinstated.
                     machine.note(Event::FrameFreed { frame, frames: 1 });
@@ -157,7 +126,7 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
                     drop(state);
                     match to {
                         Some(to) => slot.set_moved(to, deferred.stamp()),
-                        None => slot.set_cached(SlotState::Stale(frame)),
+                        None => slot.cached = SlotState::Stale(frame),
                     }
                     stale.push(frame);
                 }
@@ -166,13 +135,13 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
                     if matches!(outcome, Outcome::Deferred(_)) {
                         // Markers from an earlier unmap become void with the frame, so their flush is due as well.
                         for mapping in &frames.mappings(frame) {
-                            lazy.frames.engine().flush_pending(mapping.process.space());
+                            vm.frames.engine().flush_pending(&mapping.process.space);
                         }
                     }
                     info.deferred_flush().clear();
-                    slot.set_cached(to.map_or(SlotState::Absent, SlotState::Present));
+                    slot.cached = to.map_or(SlotState::Absent, SlotState::Present);
                     for mapping in &marked {
-                        info.state(machine).unmap(&mapping.process, mapping.page);
+                        info.state(machine).rmap.remove(&mapping.process, mapping.page);
                         frames.put(frame);
                     }
                     frames.put(frame);

@@ -8,29 +8,11 @@
 //! S0 to S4 number the engine's mechanisms: batching, extents, tags, lazy unmap and remote flush. C1 to C8 number the
 //! [clauses](contract::Clause) of its contract.
 //!
-//! # The objects
+//! # The parts
 //!
-//! The manager consists of a few objects. Each owns its fields and uses only objects below it in this picture;
-//! [`Vm::new`] connects them:
-//!
-//! ```text
-//!                               Vm
-//!                                │
-//!   FaultHandler   Mmap   Madvise   Fork   Files        what programs ask for
-//!          └─────────┴───┬────┴───────┴──────┘
-//!                   LargePages                          split and collapse
-//!                        │
-//!                      Memory                           allocation under pressure
-//!                   ┌────┴────┐
-//!               Reclaim   Migration                     taking pages away, moving them
-//!                 │ └────┬────┘
-//!                 │  LazyUnmap   Pages                  deferred flushes; page locks
-//!                 │      └────┬───┘
-//!               Swap   PageCache   Tables   Processes   what there is
-//!                 └────────┴───┬──────┘        │
-//!                           Frames             │        physical memory
-//!                              └───── Engine ──┘
-//! ```
+//! [`Vm`] owns four objects with state: the physical memory (`frames`), the page cache, swap, and the processes. Each
+//! uses only the physical memory and the engine. The other modules are the calls of programs, and what these need:
+//! methods of [`Vm`], from page tables (`tables`) up.
 //!
 //! | module | purpose | Linux |
 //! | --- | --- | --- |
@@ -39,9 +21,9 @@
 //! | [`contract`] | violations and the timelines that led to them, for every oracle | |
 //! | `sim` (feature) | the basis of machines in software: fibers, a heap that can be read back | |
 //! | `vm`, `config` | connects the parts; the entry points for calls, faults and CPUs | |
-//! | `processes`, `process`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
+//! | `processes`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
 //! | `fault` | demand faults and copy-on-write | `mm/memory.c` |
-//! | `mmap`, `madvise`, `fork` | map, unmap, protect, discard, remap; page out, migrate; copy | `mm/mmap.c`, `mm/mremap.c`, `mm/madvise.c` |
+//! | `mmap`, `fork` | map, unmap, protect, discard, remap, page out, migrate; copy | `mm/mmap.c`, `mm/mremap.c`, `mm/madvise.c` |
 //! | `large` | split and collapse | `mm/huge_memory.c` |
 //! | `files`, `page_cache`, `length` | reading, writing, writeback, truncation; the pages in memory | `mm/filemap.c` |
 //! | `memory` | allocation when no frame is left | slow path of `mm/page_alloc.c` |
@@ -50,7 +32,7 @@
 //! | `tables`, `table`, `table_id`, `entry` | page tables; the one place where their words change | |
 //! | `mmu_gather` | the engine's batches, and the frames to release after their flush | `mmu_gather` |
 //! | `frames`, `buddy` | allocating and freeing | `mm/page_alloc.c` |
-//! | `frame`, `rmap` | the frame table and the reverse map | `struct page`, `mm/rmap.c` |
+//! | `frame` | the frame table and the reverse map | `struct page`, `mm/rmap.c` |
 //! | `audit` | totals of memory by use, and consistency checks | |
 //! | `lock`, `shared`, `segmented` | locks and their order; shared numbers; an array that grows | |
 //!
@@ -61,9 +43,9 @@
 //! 1. Words of page tables change in one place, under the table's lock (`table`). If a change needs a flush, it joins a
 //!    gather before the lock is dropped. A gather is like Linux's `mmu_gather`.
 //! 2. A mapping leaves the reverse map only after its flush. Frames and tables are freed only after their flush, too
-//!    (`mmu_gather`, `rmap`).
+//!    (`mmu_gather`, `frame`).
 //! 3. A *later observer* is code that finds an entry already cleared by another CPU and relies on that. It flushes the
-//!    space first (`Tables::flush_pending`). For example, every call does so before it returns, and every walk of the
+//!    space first (`Vm::flush_pending`). For example, every call does so before it returns, and every walk of the
 //!    reverse map before it captures a page.
 //! 4. A page is clean only while no writable translation of it exists, stale or not (`page_cache`). Only clean pages
 //!    are unmapped lazily (`lazy_unmap`).
@@ -95,7 +77,6 @@ mod lazy_unmap;
 mod length;
 mod lock;
 pub mod machine;
-mod madvise;
 mod masked_lock;
 mod memory;
 mod migrate;
@@ -103,11 +84,9 @@ mod mmap;
 mod mmu_gather;
 mod page_cache;
 mod pages;
-mod process;
 mod processes;
 pub mod program;
 mod reclaim;
-mod rmap;
 mod segmented;
 mod shared;
 #[cfg(feature = "sim")]

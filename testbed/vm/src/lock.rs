@@ -41,67 +41,9 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 use quell::{Hardware, Word};
 
-/// A lock without content; its owner documents the protected state.
-pub(crate) struct RawLock<W> {
-    word: W,
-}
-
-impl<W: Word> RawLock<W> {
-    pub(crate) fn new() -> Self {
-        RawLock { word: W::new(0) }
-    }
-
-    #[cfg_attr(not(test), track_caller)]
-    fn try_acquire(&self) -> bool {
-        // Acquire pairs with `release`: this CPU sees the last holder's writes under the lock. Lost without it: two
-        // CPUs take a lock.
-        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    #[cfg_attr(not(test), track_caller)]
-    fn acquire(&self, hw: &impl Hardware<Word = W>) {
-        while !self.try_acquire() {
-            while self.word.load(Ordering::Relaxed) != 0 {
-                hw.relax();
-            }
-        }
-    }
-
-    fn release(&self) {
-        // Release pairs with `try_acquire`: the next holder sees this one's writes. Lost without it: two CPUs take a
-        // lock.
-        self.word.store(0, Ordering::Release);
-    }
-
-    /// Takes the lock if no CPU holds it.
-    #[cfg_attr(not(test), track_caller)]
-    pub(crate) fn try_lock(&self) -> Option<RawGuard<'_, W>> {
-        self.try_acquire().then(|| RawGuard { lock: self })
-    }
-
-    /// Takes the lock, and waits for it if necessary.
-    #[cfg_attr(not(test), track_caller)]
-    pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> RawGuard<'_, W> {
-        self.acquire(hw);
-        RawGuard { lock: self }
-    }
-}
-
-/// A guard of a [`RawLock`].
-#[must_use = "the lock is given up with the guard"]
-pub(crate) struct RawGuard<'l, W: Word> {
-    lock: &'l RawLock<W>,
-}
-
-impl<W: Word> Drop for RawGuard<'_, W> {
-    fn drop(&mut self) {
-        self.lock.release();
-    }
-}
-
-/// A lock around a value.
+/// A lock around a value. For a lock around `()`, its owner documents the protected state.
 pub(crate) struct Lock<W, T> {
-    raw: RawLock<W>,
+    word: W,
     value: UnsafeCell<T>,
 }
 
@@ -112,24 +54,37 @@ unsafe impl<W: Send + Sync, T: Send> Sync for Lock<W, T> {}
 
 impl<W: Word, T> Lock<W, T> {
     pub(crate) fn new(value: T) -> Self {
-        Lock { raw: RawLock::new(), value: UnsafeCell::new(value) }
+        Lock { word: W::new(0), value: UnsafeCell::new(value) }
+    }
+
+    #[cfg_attr(not(test), track_caller)]
+    fn try_acquire(&self) -> bool {
+        // Acquire pairs with `release`: this CPU sees the last holder's writes under the lock. Lost without it: two
+        // CPUs take a lock.
+        self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn release(&self) {
+        // Release pairs with `try_acquire`: the next holder sees this one's writes. Lost without it: two CPUs take a
+        // lock.
+        self.word.store(0, Ordering::Release);
     }
 
     /// Takes the lock, and waits for it if necessary.
     #[cfg_attr(not(test), track_caller)]
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
-        self.raw.acquire(hw);
-        self.guard()
+        while !self.try_acquire() {
+            while self.word.load(Ordering::Relaxed) != 0 {
+                hw.relax();
+            }
+        }
+        Guard { lock: self, value: PhantomData }
     }
 
     /// Takes the lock if no CPU holds it.
     #[cfg_attr(not(test), track_caller)]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
-        self.raw.try_acquire().then(|| self.guard())
-    }
-
-    fn guard(&self) -> Guard<'_, W, T> {
-        Guard { lock: self, value: PhantomData }
+        self.try_acquire().then(|| Guard { lock: self, value: PhantomData })
     }
 
     /// Returns the value, even if some CPU holds the lock.
@@ -145,6 +100,7 @@ impl<W: Word, T> Lock<W, T> {
 
 /// A guard of a [`Lock`]. It may move to another thread if the value may (it is `&mut T`), and may be shared by threads
 /// if the value may be (it hands out `&T`).
+#[must_use = "the lock is given up with the guard"]
 pub(crate) struct Guard<'l, W: Word, T> {
     lock: &'l Lock<W, T>,
     /// Makes a guard a `&mut T`. Otherwise it would be `Sync` whenever the lock is, for which `T: Send` suffices, and
@@ -169,7 +125,7 @@ impl<W: Word, T> DerefMut for Guard<'_, W, T> {
 
 impl<W: Word, T> Drop for Guard<'_, W, T> {
     fn drop(&mut self) {
-        self.lock.raw.release();
+        self.lock.release();
     }
 }
 

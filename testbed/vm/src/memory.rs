@@ -4,50 +4,18 @@
 //! CPUs' caches. Pages are reclaimed when every node is exhausted, and the caches are used if nothing can be reclaimed.
 //! If nodes keep frames free, one CPU at a time balances a node before it is exhausted.
 
-use crate::frames::{CLUSTER, Content, FrameSource, Frames};
+use crate::frames::{CLUSTER, Content};
 use crate::machine::Machine;
-use crate::migrate::Migration;
-use crate::reclaim::Reclaim;
-use alloc::sync::Arc;
+use crate::vm::Vm;
 use quell::Frame;
 
-/// The limits at which pages are taken away to free memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pressure {
-    /// Whether an exhausted fast node demotes pages to a slow one.
-    pub(crate) demotion: bool,
-    /// The base frames that each node keeps free.
-    pub(crate) ahead: u64,
-    /// Whether idle CPUs do that.
-    pub(crate) idle: bool,
-    /// The number of batches that an allocation reclaims before it fails.
-    pub(crate) attempts: usize,
-}
-
-/// The allocator for the layers above.
-pub(crate) struct Memory<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    reclaim: Arc<Reclaim<'m, M>>,
-    migration: Arc<Migration<'m, M>>,
-    pressure: Pressure,
-}
-
-impl<'m, M: Machine> Memory<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        reclaim: Arc<Reclaim<'m, M>>,
-        migration: Arc<Migration<'m, M>>,
-        pressure: Pressure,
-    ) -> Self {
-        Memory { frames, reclaim, migration, pressure }
-    }
-
+impl<M: Machine> Vm<'_, M> {
     /// Does an idle CPU's work, if idle CPUs balance: balances the nodes and keeps some frames without a deferred
     /// flush.
-    pub(crate) fn idle(&self) {
-        if self.pressure.idle {
+    pub(crate) fn balance_idle(&self) {
+        if self.config.reclaim_idle {
             self.balance();
-            self.frames.reuse_ahead(self.pressure.ahead / 4);
+            self.frames.reuse_ahead(self.config.reclaim_ahead / 4);
         }
     }
 
@@ -57,14 +25,14 @@ impl<'m, M: Machine> Memory<'m, M> {
     /// example, the copy of a large page in pieces takes 512 frames one by one; it would otherwise scan all of memory
     /// for each of them.
     fn balance(&self) {
-        let ahead = self.pressure.ahead;
+        let ahead = self.config.reclaim_ahead;
         if ahead == 0 {
             return;
         }
         let defers = self.frames.engine().policy().lazy_unmap;
         // Slow nodes first, to make room for demoted pages.
         for slow in [true, false] {
-            for (node, place) in self.frames.map().nodes().iter().enumerate() {
+            for (node, place) in self.frames.map.nodes().iter().enumerate() {
                 let free = self.frames.free_on(node);
                 if place.slow != slow || free >= ahead {
                     continue;
@@ -81,10 +49,10 @@ impl<'m, M: Machine> Memory<'m, M> {
                     None if defers && free < ahead / 2 => CLUSTER as u64,
                     None => continue,
                 };
-                let taken = if self.pressure.demotion && !slow {
-                    self.migration.demote(pages)
+                let taken = if self.config.demotion && !slow {
+                    self.demote(pages)
                 } else {
-                    self.reclaim.reclaim_on(node, pages)
+                    self.reclaim_on(node, pages)
                 };
                 if let (0, 0, Some(pause)) = (free, taken, &mut balancing) {
                     **pause = CLUSTER;
@@ -92,26 +60,28 @@ impl<'m, M: Machine> Memory<'m, M> {
             }
         }
     }
-}
 
-impl<M: Machine> FrameSource for Memory<'_, M> {
-    /// Allocates a block from the nearest node that has one, and reclaims base frames if necessary.
-    fn alloc(&self, order: u8, content: Content) -> Option<Frame> {
-        let machine = self.frames.machine();
-        if !self.pressure.idle {
+    /// Allocates a block of `2^order` frames with one reference, owned by the manager ([`Owner::Kernel`]). It comes from
+    /// the nearest node that has one; base frames are reclaimed if necessary. Returns `None` if memory is short.
+    ///
+    /// The caller holds no table lock and no lock below it, because we may take page locks and table locks to take pages
+    /// away.
+    pub(crate) fn alloc(&self, order: u8, content: Content) -> Option<Frame> {
+        let machine = self.machine();
+        if !self.config.reclaim_idle {
             self.balance();
         }
         let home = machine.home_node(machine.this_cpu());
         if let Some(frame) = self.frames.alloc_on(home, order, content) {
             return Some(frame);
         }
-        if order == 0 && self.pressure.demotion {
-            self.migration.demote(CLUSTER as u64);
+        if order == 0 && self.config.demotion {
+            self.demote(CLUSTER as u64);
             if let Some(frame) = self.frames.alloc_on(home, order, content) {
                 return Some(frame);
             }
         }
-        let nodes = self.frames.map().nodes();
+        let nodes = self.frames.map.nodes();
         for slow in [false, true] {
             for (node, place) in nodes.iter().enumerate() {
                 if node != home
@@ -124,10 +94,10 @@ impl<M: Machine> FrameSource for Memory<'_, M> {
         }
         let anywhere =
             || (0..nodes.len()).find_map(|node| self.frames.alloc_on(node, order, content));
-        for attempt in 0..self.pressure.attempts {
+        for attempt in 0..self.config.reclaim_attempts {
             // We reclaim pages, first on this node. Their frames are then in this CPU's cache.
             if order == 0
-                && self.reclaim.reclaim(home, CLUSTER as u64) > 0
+                && self.reclaim(home, CLUSTER as u64) > 0
                 && let Some(frame) = anywhere()
             {
                 return Some(frame);

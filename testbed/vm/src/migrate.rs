@@ -15,16 +15,14 @@
 //! Demotion is migration of cold pages from fast nodes to a slow one.
 
 use crate::entry::EntryKind;
+use crate::frame::Mapping;
 use crate::frame::Owner;
-use crate::frames::{CLUSTER, Content, Frames};
-use crate::lazy_unmap::LazyUnmap;
+use crate::frames::{CLUSTER, Content};
 use crate::machine::{Entry, Event, Machine, Work};
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::SlotState;
-use crate::pages::{LockedPage, PageLock, Pages};
-use crate::rmap::Mapping;
-use crate::tables::Tables;
-use alloc::sync::Arc;
+use crate::pages::{LockedPage, PageLock};
+use crate::vm::Vm;
 use alloc::vec::Vec;
 use quell::{Frame, Purpose};
 use smallvec::SmallVec;
@@ -39,36 +37,12 @@ struct PageMove<'v, M: Machine> {
 /// Entries that wait for a page.
 type SuspendedEntries<M> = SmallVec<[(Mapping<M>, Entry); 1]>;
 
-/// The objects that migration uses.
-pub(crate) struct Migration<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    pages: Arc<Pages<'m, M>>,
-    lazy: Arc<LazyUnmap<'m, M>>,
-    /// The pages of a call that move behind one flush.
-    together: usize,
-}
-
-impl<'m, M: Machine> Migration<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        tables: Arc<Tables<'m, M>>,
-        pages: Arc<Pages<'m, M>>,
-        lazy: Arc<LazyUnmap<'m, M>>,
-        together: usize,
-    ) -> Self {
-        Migration { frames, tables, pages, lazy, together: together.max(1) }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Moves the pages in these frames to a node. Returns the number of moved base pages.
-    pub(crate) fn migrate(&self, frames: &[Frame], node: usize) -> u64 {
+    pub(crate) fn migrate_frames(&self, frames: &[Frame], node: usize) -> u64 {
         let mut moved = 0;
-        for chunk in frames.chunks(self.together) {
-            let batch = chunk.iter().filter_map(|&frame| self.pages.try_lock(frame)).collect();
+        for chunk in frames.chunks(self.config.migrate_together.max(1)) {
+            let batch = chunk.iter().filter_map(|&frame| self.try_lock_page(frame)).collect();
             moved += self.move_pages(batch, node);
         }
         moved
@@ -76,14 +50,14 @@ impl<'m, M: Machine> Migration<'m, M> {
 
     /// Moves up to `pages` base pages from fast nodes to slow ones. Returns their number.
     pub(crate) fn demote(&self, pages: u64) -> u64 {
-        let nodes = self.frames.map().nodes();
+        let nodes = self.frames.map.nodes();
         let mut moved = 0;
         for second in [false, true] {
             for (slow, _) in nodes.iter().enumerate().filter(|(_, node)| node.slow) {
                 for (fast, _) in nodes.iter().enumerate().filter(|(_, node)| !node.slow) {
                     while moved < pages {
                         let wanted = (pages - moved).min(CLUSTER as u64) as usize;
-                        let batch = self.pages.choose(fast, wanted, second);
+                        let batch = self.choose_pages(fast, wanted, second);
                         let went = self.move_pages(batch, slow);
                         moved += went;
                         if went == 0 {
@@ -101,8 +75,8 @@ impl<'m, M: Machine> Migration<'m, M> {
 
     /// Moves locked pages to a node. Returns the number of moved base pages.
     fn move_pages(&self, pages: Vec<LockedPage<'_, M>>, node: usize) -> u64 {
-        let mut gather = self.tables.gather(Purpose::Migration);
-        let mut lazily = self.lazy.begin();
+        let mut gather = self.gather(Purpose::Migration);
+        let mut lazily = self.lazy_batch();
         let mut journeys = Vec::with_capacity(pages.len());
         // If the node has no base frame, it has none for the rest of the batch either. Each attempt would take its
         // lock.
@@ -114,18 +88,18 @@ impl<'m, M: Machine> Migration<'m, M> {
             };
             let Some(to) = to else {
                 full |= page.order == 0;
-                self.pages.unlock(page);
+                self.unlock_page(page);
                 continue;
             };
-            if self.lazy.may_defer(&page) {
-                lazily.take_to(page, to, |page| self.copy_page(page, to));
+            if self.may_defer(&page) {
+                lazily.take(page, Some(to));
             } else {
                 let waiting = self.suspend(page.frame, &mut gather);
                 if waiting.is_empty() && matches!(page.lock, PageLock::Anonymous(_)) {
                     // A fault is about to map the page at its old place, or it has no owner any more. No entry would
                     // lead to the copy.
                     self.frames.put(to);
-                    self.pages.unlock(page);
+                    self.unlock_page(page);
                     continue;
                 }
                 journeys.push(PageMove { page, to, waiting });
@@ -142,7 +116,7 @@ impl<'m, M: Machine> Migration<'m, M> {
     }
 
     /// Copies a page that no CPU can write, and makes the copy the page.
-    fn copy_page(&self, page: &LockedPage<'_, M>, to: Frame) {
+    pub(crate) fn copy_page(&self, page: &LockedPage<'_, M>, to: Frame) {
         let machine = self.machine();
         let (from, frames) = (page.frame, 1 << page.order);
         machine.note(Event::Captured { frame: from, frames });
@@ -160,7 +134,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         let mut waiting = SuspendedEntries::new();
         for mapping in self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
-            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             match guard.view(mapping.page) {
@@ -183,7 +157,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                 }
                 // Another CPU cleared the entry or removed the right to write, and may not have flushed yet. [mutant
                 // VmMigratesUnflushed]
-                _ => self.tables.flush_pending(&mapping.process),
+                _ => self.flush_pending(&mapping.process),
             }
         }
         waiting
@@ -196,18 +170,18 @@ impl<'m, M: Machine> Migration<'m, M> {
         let from = page.frame;
         self.copy_page(&page, to);
         if let PageLock::File(_, _, slot) = &mut page.lock {
-            slot.set_cached(SlotState::Present(to));
+            slot.cached = SlotState::Present(to);
         }
         for (mapping, entry) in waiting {
             machine.charge(Work::ReverseMap);
-            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             if guard.view(mapping.page) == EntryKind::Moving(from) {
                 self.frames.hold(to);
                 guard.map(mapping.page, Entry { frame: to, ..entry });
                 drop(guard);
-                self.frames.state(from).unmap(&mapping.process, mapping.page);
+                self.frames.state(from).rmap.remove(&mapping.process, mapping.page);
                 self.frames.put(from);
             }
         }

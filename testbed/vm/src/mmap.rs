@@ -1,4 +1,5 @@
-//! Performs calls that change a process's mappings (`mmap`, `munmap`, `mprotect`, `mremap`, `MADV_DONTNEED`).
+//! Performs calls on a range of addresses (`mmap`, `munmap`, `mprotect`, `mremap`, `MADV_DONTNEED`, `MADV_PAGEOUT`,
+//! `move_pages`).
 //!
 //! A call that removes a mapping or a right flushes before it unlocks the areas and returns to the program (C3). It has
 //! the areas to itself, but `munmap` shares them with readers as soon as it has removed its range. The flush covers
@@ -9,23 +10,22 @@
 //!
 //! Suppose that a discard removed a base page at every address of its range. Then it found no cleared entry, and the
 //! flush of these pages ends every translation of the range. So it doesn't check for other pending flushes.
+//!
+//! The last two calls change no area and revoke no right. They lock the areas for reading, so that the range stays
+//! mapped, and pass its frames to reclaim or migration, which also find all other mappings of the frames.
 
 use crate::entry::EntryKind;
-use crate::large::LargePages;
+use crate::lock::ReadGuard;
 use crate::machine::{Event, Level, LockUse, Machine, Path, Work};
-use crate::memory::Memory;
 use crate::mmu_gather::MmuGather;
-use crate::page_cache::PageCache;
-use crate::pages::Pages;
-use crate::process::Process;
-use crate::swap::Swap;
+use crate::processes::Process;
 use crate::syscall::{Backing, Error, Protection};
-use crate::tables::{MigrationHandling, Tables};
-use crate::vma::{Source, Vma, page_range};
+use crate::tables::MigrationHandling;
+use crate::vm::Vm;
+use crate::vma::{Source, Vma, VmaTree, page_range};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::PAGE_BYTES;
-use quell::{Page, PageRange, PageSize, Purpose};
+use quell::{Frame, PAGE_BYTES, Page, PageRange, PageSize, Purpose};
 
 /// The result of emptying a range.
 struct RangeResult {
@@ -37,32 +37,10 @@ struct RangeResult {
     all_taken: bool,
 }
 
-/// The calls that change mappings.
-pub(crate) struct Mmap<'m, M: Machine> {
-    tables: Arc<Tables<'m, M>>,
-    cache: Arc<PageCache<'m, M>>,
-    swap: Arc<Swap<'m, M>>,
-    pages: Arc<Pages<'m, M>>,
-    memory: Arc<Memory<'m, M>>,
-    large: Arc<LargePages<'m, M>>,
-}
+/// A range of pages, all of them in areas, and the lock that keeps them there.
+type MappedRange<'p, M> = (PageRange, ReadGuard<'p, <M as quell::Hardware>::Word, VmaTree>);
 
-impl<'m, M: Machine> Mmap<'m, M> {
-    pub(crate) fn new(
-        tables: Arc<Tables<'m, M>>,
-        cache: Arc<PageCache<'m, M>>,
-        swap: Arc<Swap<'m, M>>,
-        pages: Arc<Pages<'m, M>>,
-        memory: Arc<Memory<'m, M>>,
-        large: Arc<LargePages<'m, M>>,
-    ) -> Self {
-        Mmap { tables, cache, swap, pages, memory, large }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.tables.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Maps memory (`mmap`). Returns the address.
     pub(crate) fn map(
         &self,
@@ -84,22 +62,20 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 (Source::File { file, first, shared }, 1)
             }
         };
-        let (start, end) = page_range(address.unwrap_or(0), bytes)?;
+        let mut range = page_range(address.unwrap_or(0), bytes)?;
         self.machine().charge(Work::Area);
-        let mut vmas = process.vmas().write(self.machine());
+        let mut vmas = process.vmas.write(self.machine());
         self.machine().charge(Work::Path(Path::Map));
-        let start = match address {
+        match address {
             Some(_) => {
-                self.large.split_edges(process, start, end)?;
-                vmas.remove(start, end);
-                self.unmap_range(process, start, end);
-                start
+                self.split_edges(process, range)?;
+                vmas.remove(range);
+                self.unmap_range(process, range);
             }
-            None => vmas.find_free(end.0 - start.0, align).ok_or(Error::NoSpace)?,
-        };
-        let end = start.plus(bytes.div_ceil(PAGE_BYTES));
-        vmas.insert(Vma { start, end, protection, source });
-        Ok(start.address())
+            None => range.start = vmas.find_free(range.pages, align).ok_or(Error::NoSpace)?,
+        }
+        vmas.insert(Vma { start: range.start, end: range.end(), protection, source });
+        Ok(range.start.address())
     }
 
     /// Unmaps a range (`munmap`).
@@ -109,66 +85,60 @@ impl<'m, M: Machine> Mmap<'m, M> {
         address: u64,
         bytes: u64,
     ) -> Result<u64, Error> {
-        let (start, end) = page_range(address, bytes)?;
+        let range = page_range(address, bytes)?;
         self.machine().charge(Work::Area);
-        let mut vmas = process.vmas().write(self.machine());
+        let mut vmas = process.vmas.write(self.machine());
         self.machine().charge(Work::Path(Path::Unmap));
-        self.large.split_edges(process, start, end)?;
-        vmas.remove(start, end);
+        self.split_edges(process, range)?;
+        vmas.remove(range);
         // As in Linux, faults elsewhere needn't wait for the flush. Until then no call may map the range again, because
         // we would empty it. [mutant VmUnmapsUnlocked]
         let _vmas = vmas.downgrade();
-        self.unmap_range(process, start, end);
+        self.unmap_range(process, range);
         Ok(0)
     }
 
     /// Empties the tables of a range that no area covers and whose edges cut no page, and frees empty tables. The caller
     /// holds the areas.
-    pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, start: Page, end: Page) {
-        self.take_out(process, core::iter::once((start, end)));
+    pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, range: PageRange) {
+        self.take_out(process, core::iter::once(range));
         // Another CPU may have cleared an entry that this call found empty, and not flushed it yet. [mutant
         // VmUnmapsUnflushed]
-        self.tables.flush_pending(process);
-        self.note_unmapped(process, start, end);
+        self.flush_pending(process);
+        self.note_unmapped(process, range);
     }
 
     /// Unmaps all pages of a process that no CPU can run any more, and frees its tables except the root. Memory between
     /// its areas has no pages and no tables, so we skip it.
     pub(crate) fn unmap_all(&self, process: &Arc<Process<M>>) {
-        let vmas = process.vmas().read(self.machine());
-        self.take_out(process, vmas.iter().map(|vma| (vma.start, vma.end)));
+        let vmas = process.vmas.read(self.machine());
+        self.take_out(process, vmas.iter().map(Vma::range));
     }
 
     /// Empties the tables of ranges, and frees empty tables, with one flush.
-    fn take_out(
-        &self,
-        process: &Arc<Process<M>>,
-        ranges: impl Iterator<Item = (Page, Page)> + Clone,
-    ) {
-        let mut gather = self.tables.gather(Purpose::Call).that_frees();
-        for (start, end) in ranges.clone() {
+    fn take_out(&self, process: &Arc<Process<M>>, ranges: impl Iterator<Item = PageRange> + Clone) {
+        let mut gather = self.gather(Purpose::Call).that_frees();
+        for range in ranges.clone() {
             // [mutant VmUnmapForgetsEntry]
-            self.empty(process, start, end, &mut gather);
+            self.empty_range(process, range, &mut gather);
         }
-        for (start, end) in ranges {
-            self.tables.free_empty_tables(process, start, end, &mut gather);
+        for range in ranges {
+            self.free_empty_tables(process, range, &mut gather);
         }
         gather.flush();
     }
 
-    fn note_unmapped(&self, process: &Process<M>, start: Page, end: Page) {
+    fn note_unmapped(&self, process: &Process<M>, range: PageRange) {
         if !process.retired() {
-            let range = PageRange::base(start, end.0 - start.0);
             self.machine().note(Event::ReturnedUnmap { root: process.root(), range });
         }
     }
 
     /// Removes every page from the tables of a range, except pages that reach beyond it.
-    fn empty(
+    fn empty_range(
         &self,
         process: &Arc<Process<M>>,
-        start: Page,
-        end: Page,
+        whole: PageRange,
         gather: &mut MmuGather<'_, 'm, M>,
     ) -> RangeResult {
         let machine = self.machine();
@@ -177,11 +147,11 @@ impl<'m, M: Machine> Mmap<'m, M> {
         machine.charge(Work::Locked(LockUse::ListDrain(home)));
         let (mut cut, mut taken) = (false, false);
         let mut base_pages = 0;
-        self.tables.each_entry(process, start, end, MigrationHandling::Visit, |guard, page, _| {
+        self.each_entry(process, whole, MigrationHandling::Visit, |guard, page, _| {
             let range = guard.range(page);
             // Since the edges were split, a fault may have mapped a large page across them. [mutant
             // VmDiscardsWholePage]
-            let inside = range.start >= start && range.end() <= end;
+            let inside = range.start >= whole.start && range.end() <= whole.end();
             if !inside {
                 cut = true;
                 return;
@@ -194,7 +164,19 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 _ => {}
             }
         });
-        RangeResult { cut, taken, all_taken: base_pages == end.0 - start.0 }
+        RangeResult { cut, taken, all_taken: base_pages == whole.pages }
+    }
+
+    /// Converts a call's range to pages, and locks the areas for reading. All pages must be mapped.
+    fn mapped_range<'p>(
+        &self,
+        process: &'p Process<M>,
+        address: u64,
+        bytes: u64,
+    ) -> Result<MappedRange<'p, M>, Error> {
+        let range = page_range(address, bytes)?;
+        let vmas = process.vmas.read(self.machine());
+        if vmas.covers(range) { Ok((range, vmas)) } else { Err(Error::NotMapped) }
     }
 
     /// Discards the pages of a range (`MADV_DONTNEED`).
@@ -204,18 +186,14 @@ impl<'m, M: Machine> Mmap<'m, M> {
         address: u64,
         bytes: u64,
     ) -> Result<u64, Error> {
-        let (start, end) = page_range(address, bytes)?;
-        let vmas = process.vmas().read(self.machine());
-        if !vmas.covers(start, end) {
-            return Err(Error::NotMapped);
-        }
-        for _ in vmas.within(start, end) {
+        let (range, vmas) = self.mapped_range(process, address, bytes)?;
+        for _ in vmas.within(range) {
             self.machine().charge(Work::Path(Path::AdviseArea));
         }
         loop {
-            self.large.split_edges(process, start, end)?;
-            let mut gather = self.tables.gather(Purpose::Call).that_frees();
-            let emptied = self.empty(process, start, end, &mut gather);
+            self.split_edges(process, range)?;
+            let mut gather = self.gather(Purpose::Call).that_frees();
+            let emptied = self.empty_range(process, range, &mut gather);
             if emptied.taken {
                 self.machine().charge(Work::Path(Path::Advise));
             }
@@ -228,11 +206,11 @@ impl<'m, M: Machine> Mmap<'m, M> {
             // other addresses. So calls that discard their own pages don't flush for each other.
             if !emptied.all_taken {
                 // [mutant VmDiscardsUnflushed]
-                self.tables.flush_pending(process);
+                self.flush_pending(process);
             }
             break;
         }
-        self.note_unmapped(process, start, end);
+        self.note_unmapped(process, range);
         Ok(0)
     }
 
@@ -244,49 +222,43 @@ impl<'m, M: Machine> Mmap<'m, M> {
         bytes: u64,
         protection: Protection,
     ) -> Result<u64, Error> {
-        let (start, end) = page_range(address, bytes)?;
+        let range = page_range(address, bytes)?;
         let machine = self.machine();
         machine.charge(Work::Area);
-        let mut vmas = process.vmas().write(machine);
-        if !vmas.covers(start, end) {
+        let mut vmas = process.vmas.write(machine);
+        if !vmas.covers(range) {
             return Err(Error::NotMapped);
         }
         machine.charge(Work::Path(Path::Protect));
-        self.large.split_edges(process, start, end)?;
-        let mut gather = self.tables.gather(Purpose::Call);
-        for vma in vmas.remove(start, end) {
+        self.split_edges(process, range)?;
+        let mut gather = self.gather(Purpose::Call);
+        for vma in vmas.remove(range) {
             vmas.insert(Vma { protection, ..vma });
         }
-        let readable = protection.read || protection.write || protection.execute;
-        self.tables.each_entry(
-            process,
-            start,
-            end,
-            // A migration restores the rights that an entry had. [mutant VmProtectsPastMigration]
-            MigrationHandling::Wait,
-            |guard, page, view| match view {
-                EntryKind::Page(_) => {
-                    machine.charge(Work::Path(Path::Change));
-                    guard.update(page, Some(&mut gather), |entry| {
-                        entry.user = readable;
-                        entry.executable = protection.execute;
-                        // [mutant VmProtectForgetsRight]
-                        entry.writable &= protection.write;
-                    });
-                }
-                // The stale translation behind a marker can't get other rights, so flush it.
-                EntryKind::Marker(_) => {
-                    guard.take(page, EntryKind::Empty, &mut gather);
-                }
-                _ => {}
-            },
-        );
+        let readable = protection.readable();
+        // A migration restores the rights that an entry had. [mutant VmProtectsPastMigration]
+        self.each_entry(process, range, MigrationHandling::Wait, |guard, page, view| match view {
+            EntryKind::Page(_) => {
+                machine.charge(Work::Path(Path::Change));
+                guard.update(page, Some(&mut gather), |entry| {
+                    entry.user = readable;
+                    entry.executable = protection.execute;
+                    // [mutant VmProtectForgetsRight]
+                    entry.writable &= protection.write;
+                });
+            }
+            // The stale translation behind a marker can't get other rights, so flush it.
+            EntryKind::Marker(_) => {
+                guard.take(page, EntryKind::Empty, &mut gather);
+            }
+            _ => {}
+        });
         gather.flush();
         // As in `unmap_range`. [mutant VmProtectsUnflushed]
-        self.tables.flush_pending(process);
+        self.flush_pending(process);
         machine.note(Event::ReturnedProtect {
             root: process.root(),
-            range: PageRange::base(start, end.0 - start.0),
+            range,
             readable,
             writable: protection.write,
             executable: protection.execute,
@@ -303,53 +275,51 @@ impl<'m, M: Machine> Mmap<'m, M> {
         to: Option<u64>,
     ) -> Result<u64, Error> {
         let machine = self.machine();
-        let (start, end) = page_range(address, bytes)?;
-        let count = end.0 - start.0;
+        let range = page_range(address, bytes)?;
         machine.charge(Work::Area);
-        let mut vmas = process.vmas().write(machine);
-        if !vmas.covers(start, end) {
+        let mut vmas = process.vmas.write(machine);
+        if !vmas.covers(range) {
             return Err(Error::NotMapped);
         }
         let target = match to {
-            Some(to) => page_range(to, bytes)?.0,
-            None => vmas.find_free(count, 1).ok_or(Error::NoSpace)?,
+            Some(to) => page_range(to, bytes)?.start,
+            None => vmas.find_free(range.pages, 1).ok_or(Error::NoSpace)?,
         };
-        if target < end && start < target.plus(count) {
+        let target = PageRange { start: target, ..range };
+        if target.start < range.end() && range.start < target.end() {
             return Err(Error::Overlap);
         }
         machine.charge(Work::Path(Path::Remap));
         // We move entries one by one, so split large pages.
-        self.large.split_range(process, start, end)?;
-        self.large.split_edges(process, target, target.plus(count))?;
-        vmas.remove(target, target.plus(count));
-        self.unmap_range(process, target, target.plus(count));
+        self.split_range(process, range)?;
+        self.split_edges(process, target)?;
+        vmas.remove(target);
+        self.unmap_range(process, target);
         // We make every table before any page moves. From here on only memory for tables can be lacking; then the old
         // mapping at the new place is gone, as `Call::Remap` documents.
         let mut filled = Vec::new();
-        self.tables.each_entry(process, start, end, MigrationHandling::Wait, |_, page, _| {
-            filled.push(page)
-        });
-        let shifted = |page: Page| Page(page.0 - start.0 + target.0);
+        self.each_entry(process, range, MigrationHandling::Wait, |_, page, _| filled.push(page));
+        let shifted = |page: Page| Page(page.0 - range.start.0 + target.start.0);
         for &page in &filled {
-            if self.tables.table_for(process, shifted(page), Level::LEAF, &*self.memory).is_none() {
+            if self.table_for(process, shifted(page), Level::LEAF).is_none() {
                 // Tables exist only within areas.
-                self.unmap_range(process, target, target.plus(count));
+                self.unmap_range(process, target);
                 return Err(Error::OutOfMemory);
             }
         }
-        for vma in vmas.remove(start, end) {
+        for vma in vmas.remove(range) {
             vmas.insert(Vma { start: shifted(vma.start), end: shifted(vma.end), ..vma });
         }
-        let mut gather = self.tables.gather(Purpose::Call);
+        let mut gather = self.gather(Purpose::Call);
         for &page in &filled {
             self.move_entry(process, page, shifted(page), &mut gather);
         }
-        self.tables.free_empty_tables(process, start, end, &mut gather);
+        self.free_empty_tables(process, range, &mut gather);
         gather.flush();
         // As in `unmap_range`, for the old place. [mutant VmRemapsUnflushed]
-        self.tables.flush_pending(process);
-        self.note_unmapped(process, start, end);
-        Ok(target.address())
+        self.flush_pending(process);
+        self.note_unmapped(process, range);
+        Ok(target.start.address())
     }
 
     /// Moves one base page. The old place stays in the reverse map until its flush. So a walk that finds the page at
@@ -366,33 +336,75 @@ impl<'m, M: Machine> Mmap<'m, M> {
     ) {
         let mut moved = false;
         while !moved {
-            let mapped = self.tables.governing(process, from).view(from).frame();
-            let _lock = mapped.map(|frame| self.pages.lock_mapped(frame));
+            let mapped = self.governing(process, from).view(from).frame();
+            let _lock = mapped.map(|frame| self.lock_mapped(frame));
             moved = true;
-            self.tables.each_entry(
-                process,
-                from,
-                from.plus(1),
-                MigrationHandling::Wait,
-                |source, _, view| {
-                    if view.frame().is_some_and(|frame| Some(frame) != mapped) {
-                        moved = false;
-                        return;
+            let one = PageRange::one(from, PageSize::Base);
+            self.each_entry(process, one, MigrationHandling::Wait, |source, _, view| {
+                if view.frame().is_some_and(|frame| Some(frame) != mapped) {
+                    moved = false;
+                    return;
+                }
+                // No other CPU waits for two tables of this process while we hold its areas.
+                let other = (!source.spans(to)).then(|| self.governing(process, to));
+                let target = other.as_ref().unwrap_or(source);
+                match view {
+                    EntryKind::Page(_) => source.move_page(from, target, to, gather),
+                    // The new place can't represent a stale translation of the old one, so flush it. [mutant
+                    // VmLiftsMarker]
+                    EntryKind::Marker(_) => {
+                        source.take(from, EntryKind::Empty, gather);
                     }
-                    // No other CPU waits for two tables of this process while we hold its areas.
-                    let other = (!source.spans(to)).then(|| self.tables.governing(process, to));
-                    let target = other.as_ref().unwrap_or(source);
-                    match view {
-                        EntryKind::Page(_) => source.move_page(from, target, to, gather),
-                        // The new place can't represent a stale translation of the old one, so flush it. [mutant
-                        // VmLiftsMarker]
-                        EntryKind::Marker(_) => {
-                            source.take(from, EntryKind::Empty, gather);
-                        }
-                        _ => target.put(to, source.lift(from)),
-                    }
-                },
-            );
+                    _ => target.put(to, source.lift(from)),
+                }
+            });
         }
+    }
+
+    /// Reclaims the pages of a range (`MADV_PAGEOUT`). Returns the number of reclaimed pages.
+    pub(crate) fn page_out(
+        &self,
+        process: &Arc<Process<M>>,
+        address: u64,
+        bytes: u64,
+    ) -> Result<u64, Error> {
+        let (range, _vmas) = self.mapped_range(process, address, bytes)?;
+        self.split_range(process, range)?;
+        Ok(self.page_out_frames(&self.mapped_frames(process, range, |_| true)))
+    }
+
+    /// Moves the pages of a range to a node (`move_pages`). Returns the number of moved base pages.
+    pub(crate) fn migrate(
+        &self,
+        process: &Arc<Process<M>>,
+        address: u64,
+        bytes: u64,
+        node: usize,
+    ) -> Result<u64, Error> {
+        let (range, _vmas) = self.mapped_range(process, address, bytes)?;
+        let map = self.frames.map;
+        if node >= map.nodes().len() {
+            return Err(Error::NoNode);
+        }
+        let elsewhere = |frame| map.node_of(frame) != Some(node);
+        Ok(self.migrate_frames(&self.mapped_frames(process, range, elsewhere), node))
+    }
+
+    /// Returns the first frames of the range's mapped pages that are `wanted`.
+    fn mapped_frames(
+        &self,
+        process: &Arc<Process<M>>,
+        range: PageRange,
+        wanted: impl Fn(Frame) -> bool,
+    ) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        self.each_entry(process, range, MigrationHandling::Visit, |_, _, view| {
+            if let EntryKind::Page(entry) = view
+                && wanted(entry.frame)
+            {
+                frames.push(entry.frame);
+            }
+        });
+        frames
     }
 }

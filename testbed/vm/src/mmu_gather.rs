@@ -7,7 +7,7 @@
 use crate::frame::Owner;
 use crate::frames::Frames;
 use crate::machine::{Change, Event, LockUse, Machine, Path, Work};
-use crate::process::{Process, SpaceBatch, SpaceRef};
+use crate::processes::{Process, SpaceBatch, SpaceRef};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::{
@@ -296,12 +296,12 @@ fn unlist<M: Machine>(
         BlockReference::Reference => true,
         // A frame without a reference may have been freed, and mapped again at the same place, before the flush of its
         // old entry. [mutant VmUnlistsNextLife]
-        BlockReference::Life(life) => state.life() == life,
+        BlockReference::Life(life) => state.life == life,
     };
     if listed {
-        state.unmap(process, page);
+        state.rmap.remove(process, page);
     }
-    state.owner() == Owner::Anonymous
+    state.owner == Owner::Anonymous
 }
 
 #[cfg(test)]

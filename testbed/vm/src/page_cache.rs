@@ -15,9 +15,9 @@
 //! reason reclaim may defer the flush of clean pages.
 
 use crate::frame::Owner;
-use crate::frames::{Content, FrameSource, Frames};
+use crate::frames::{Content, Frames};
 use crate::length::Length;
-use crate::lock::{Guard, QueuedLock, RawGuard, RawLock};
+use crate::lock::{Guard, Lock, QueuedLock};
 use crate::machine::{Event, LockUse, Machine, Path, Work};
 use crate::masked_lock::MaskedLock;
 use crate::segmented::{SegmentedArray, SparseArray};
@@ -52,8 +52,10 @@ pub(crate) enum SlotState {
 /// One page of a file.
 #[derive(Default)]
 pub(crate) struct Slot {
-    cached: SlotState,
-    dirty: bool,
+    /// The frame of the page.
+    pub(crate) cached: SlotState,
+    /// The page was written since it was last on the device.
+    pub(crate) dirty: bool,
     /// The stamp at which the flush of the page's last old frame was deferred. Stale translations may still read that
     /// frame, or an earlier one.
     shadow: Option<Stamp>,
@@ -62,16 +64,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Returns the frame of the page.
-    pub(crate) fn cached(&self) -> SlotState {
-        self.cached
-    }
-
-    /// Returns whether the page was written since it was last on the device.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty
-    }
-
     /// Returns whether the page is neither in memory nor on the device, and so reads as zeros.
     pub(crate) fn is_hole(&self) -> bool {
         self.cached == SlotState::Absent && self.device.is_none()
@@ -94,11 +86,6 @@ impl Slot {
         u64::from_le_bytes(bytes)
     }
 
-    /// Sets the page's place. The caller handles the frame in which it was.
-    pub(crate) fn set_cached(&mut self, cached: SlotState) {
-        self.cached = cached;
-    }
-
     /// Records that the page moved to `to`, and that its old frame's flush is deferred as of `deferred`. An earlier
     /// move's deferred flush has an older stamp, so the same flush covers it.
     pub(crate) fn set_moved(&mut self, to: Frame, deferred: Stamp) {
@@ -115,9 +102,9 @@ impl Slot {
 
 /// A file.
 pub(crate) struct File<M: Machine> {
-    length: Length<M::Word>,
+    pub(crate) length: Length<M::Word>,
     /// Held by the CPU that changes the length, until it has also changed the slots.
-    truncation: RawLock<M::Word>,
+    truncation: Lock<M::Word, ()>,
     slots: SparseArray<QueuedLock<M::Word, Slot>>,
     /// The dirty pages.
     dirty: MaskedLock<M::Word, BTreeSet<u64>>,
@@ -127,7 +114,7 @@ impl<M: Machine> File<M> {
     fn new(bytes: u64) -> Self {
         File {
             length: Length::new(bytes),
-            truncation: RawLock::new(),
+            truncation: Lock::new(()),
             slots: SparseArray::new(),
             dirty: MaskedLock::new(BTreeSet::new()),
         }
@@ -137,18 +124,8 @@ impl<M: Machine> File<M> {
         self.length.get()
     }
 
-    /// Extends the file to at least this length, under [`File::lock_length`].
-    pub(crate) fn extend(&self, bytes: u64) {
-        self.length.extend(bytes);
-    }
-
-    /// Sets the length, under [`File::lock_length`].
-    pub(crate) fn set_bytes(&self, bytes: u64) {
-        self.length.set(bytes);
-    }
-
     /// Locks the length. Take this lock before that of any slot.
-    pub(crate) fn lock_length(&self, machine: &M) -> RawGuard<'_, M::Word> {
+    pub(crate) fn lock_length(&self, machine: &M) -> Guard<'_, M::Word, ()> {
         self.truncation.lock(machine)
     }
 
@@ -228,7 +205,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         file: FileId,
         page: u64,
         slot: &mut SlotGuard<'_, M>,
-        memory: &impl FrameSource,
+        alloc: impl FnOnce(Content) -> Option<Frame>,
     ) -> Option<Frame> {
         let machine = self.machine();
         machine.charge(Work::CacheLookup);
@@ -246,7 +223,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
             SlotState::Absent => {}
         }
         let content = if slot.device.is_some() { Content::Any } else { Content::Zeros(0) };
-        let frame = memory.alloc(0, content)?;
+        let frame = alloc(content)?;
         machine.charge(Work::ReadDevice { bytes: PAGE_BYTES });
         machine.charge(Work::Path(Path::CacheInsert));
         machine.charge(Work::Locked(LockUse::File(file)));
@@ -266,10 +243,10 @@ impl<'m, M: Machine> PageCache<'m, M> {
         let mut state = info.state(self.machine());
         // A reused frame may be stale again, as another page. A reuse changes the owner under this lock, so both checks
         // see the same moment. [mutant VmReinstatesOtherPage]
-        let own = state.owner() == Owner::File(file, page);
+        let own = state.owner == Owner::File(file, page);
         let reinstated = own && info.deferred_flush().reinstate(self.frames.engine());
         if reinstated {
-            state.set_references(1);
+            state.references = 1;
             self.machine().note(Event::FrameReinstated { frame });
         }
         reinstated

@@ -8,12 +8,11 @@
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};
-use crate::frames::{CLUSTER, Frames};
+use crate::frames::CLUSTER;
 use crate::machine::{LockUse, Machine, Work};
-use crate::page_cache::{PageCache, SlotGuard, SlotState};
+use crate::page_cache::{SlotGuard, SlotState};
 use crate::syscall::FileId;
-use crate::tables::Tables;
-use alloc::sync::Arc;
+use crate::vm::Vm;
 use alloc::vec::Vec;
 use quell::Frame;
 
@@ -32,45 +31,26 @@ pub(crate) enum PageLock<'v, M: Machine> {
     File(FileId, u64, SlotGuard<'v, M>),
 }
 
-/// The pages of processes and files in memory.
-pub(crate) struct Pages<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    cache: Arc<PageCache<'m, M>>,
-}
-
-impl<'m, M: Machine> Pages<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        tables: Arc<Tables<'m, M>>,
-        cache: Arc<PageCache<'m, M>>,
-    ) -> Self {
-        Pages { frames, tables, cache }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Locks the page in `frame` if the frame is a page and no CPU holds its lock.
-    pub(crate) fn try_lock(&self, frame: Frame) -> Option<LockedPage<'_, M>> {
+    pub(crate) fn try_lock_page(&self, frame: Frame) -> Option<LockedPage<'_, M>> {
         let machine = self.machine();
         let info = self.frames.get(frame)?;
-        let owner = info.state(machine).owner();
+        let owner = info.state(machine).owner;
         match owner {
             Owner::Anonymous => {
                 let lock = info.try_lock_page()?;
                 let mut state = info.state(machine);
-                if state.owner() != Owner::Anonymous || state.references() == 0 {
+                if state.owner != Owner::Anonymous || state.references == 0 {
                     return None;
                 }
                 state.hold();
-                let order = state.order();
+                let order = state.order;
                 Some(LockedPage { frame, order, lock: PageLock::Anonymous(lock) })
             }
             Owner::File(file, page) => {
                 let slot = self.cache.file(file).ok()?.slot(page)?.try_lock()?;
-                (slot.cached() == SlotState::Present(frame)).then_some(LockedPage {
+                (slot.cached == SlotState::Present(frame)).then_some(LockedPage {
                     frame,
                     order: 0,
                     lock: PageLock::File(file, page, slot),
@@ -89,7 +69,7 @@ impl<'m, M: Machine> Pages<'m, M> {
     /// Locks the page in `frame`, which the caller found mapped, without a reference. This excludes walks of the
     /// reverse map. The caller checks the mapping afterwards, and holds no other page lock.
     pub(crate) fn lock_mapped(&self, frame: Frame) -> PageLock<'_, M> {
-        let owner = self.frames.state(frame).owner();
+        let owner = self.frames.state(frame).owner;
         let slot = match owner {
             Owner::File(file, page) => self.cache.file(file).ok().and_then(|file| file.slot(page)),
             _ => None,
@@ -103,7 +83,7 @@ impl<'m, M: Machine> Pages<'m, M> {
     }
 
     /// Releases the lock and its reference.
-    pub(crate) fn unlock(&self, page: LockedPage<'_, M>) {
+    pub(crate) fn unlock_page(&self, page: LockedPage<'_, M>) {
         let LockedPage { frame, lock, .. } = page;
         if let PageLock::Anonymous(lock) = lock {
             drop(lock);
@@ -114,19 +94,19 @@ impl<'m, M: Machine> Pages<'m, M> {
     /// Returns whether the frame has references besides those of entries, cache and this lock.
     pub(crate) fn is_pinned(&self, page: &LockedPage<'_, M>) -> bool {
         let state = self.frames.state(page.frame);
-        state.references() as usize > state.mapped() + 1
+        state.references as usize > state.rmap.len() + 1
     }
 
     /// Locks up to `wanted` base pages of a node that weren't used lately. With `second`, also chooses recently used
     /// ones.
-    pub(crate) fn choose(
+    pub(crate) fn choose_pages(
         &self,
         node: usize,
         wanted: usize,
         second: bool,
     ) -> Vec<LockedPage<'_, M>> {
         let machine = self.machine();
-        let all = self.frames.map().nodes()[node].extent.frames;
+        let all = self.frames.map.nodes()[node].extent.frames;
         machine.charge(Work::Locked(LockUse::ListRemove(node)));
         let mut chosen = Vec::new();
         let mut scanned = 0;
@@ -136,14 +116,14 @@ impl<'m, M: Machine> Pages<'m, M> {
             let (passed, frames) = self.frames.advance_hand(node, most as u64);
             scanned += passed;
             for frame in (0..frames.frames).map(|distance| frames.first.plus(distance)) {
-                let Some(page) = self.try_lock(frame) else {
+                let Some(page) = self.try_lock_page(frame) else {
                     continue;
                 };
                 machine.charge(Work::List);
                 if page.order == 0 && !self.is_pinned(&page) && (self.is_idle(frame) || second) {
                     chosen.push(page);
                 } else {
-                    self.unlock(page);
+                    self.unlock_page(page);
                 }
             }
         }
@@ -154,7 +134,7 @@ impl<'m, M: Machine> Pages<'m, M> {
     fn is_idle(&self, frame: Frame) -> bool {
         let mut idle = true;
         for mapping in &self.frames.mappings(frame) {
-            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             if let EntryKind::Page(entry) = guard.view(mapping.page)

@@ -1,15 +1,84 @@
-//! The living processes, and the one that each CPU runs.
+//! Processes: address spaces, their areas, and the CPUs that run them.
 
-use crate::lock::Lock;
+use crate::lock::{Lock, RwLock};
 use crate::machine::{Engine, Machine, Work};
-use crate::process::Process;
+use crate::shared::SharedNumber;
 use crate::syscall::{Error, ProcessId};
+use crate::vma::VmaTree;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use quell::Break;
+use quell::{AddressSpace, Batch, Break, Frame, FrameArray};
+
+/// A process. A batch that may still flush its space holds a reference to it, as does a mapping in a reverse map.
+pub(crate) struct Process<M: Machine> {
+    pub(crate) id: ProcessId,
+    pub(crate) space: AddressSpace<M>,
+    /// The areas. Calls that change an area lock them for writing, faults and other calls for reading.
+    pub(crate) vmas: RwLock<M::Word, VmaTree>,
+    running: SharedNumber<M::Word>,
+    retired: SharedNumber<M::Word>,
+}
+
+impl<M: Machine> Process<M> {
+    pub(crate) fn new(id: ProcessId, space: AddressSpace<M>, vmas: VmaTree) -> Self {
+        Process {
+            id,
+            space,
+            vmas: RwLock::new(vmas),
+            running: SharedNumber::new(0),
+            retired: SharedNumber::new(0),
+        }
+    }
+
+    /// Returns the frame of the root table.
+    pub(crate) fn root(&self) -> Frame {
+        self.space.root()
+    }
+
+    // Relaxed, in all functions below: CPUs enter a process, and an exit checks it, under the lock of the list. When
+    // the engine has retired the space, the accesses of a CPU that has stopped are over.
+
+    /// Counts one CPU more that runs the process.
+    pub(crate) fn run(&self) {
+        self.running.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one CPU less that runs the process.
+    pub(crate) fn stop(&self) {
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether some CPU runs the process.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn set_retired(&self) {
+        self.retired.store(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the engine has retired the space, so that no CPU has its root loaded.
+    pub(crate) fn retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A counted reference to a process, for the engine's batches.
+pub(crate) struct SpaceRef<M: Machine>(pub(crate) Arc<Process<M>>);
+
+impl<M: Machine> Deref for SpaceRef<M> {
+    type Target = AddressSpace<M>;
+    fn deref(&self) -> &AddressSpace<M> {
+        &self.0.space
+    }
+}
+
+/// A batch of the engine over processes' spaces.
+pub(crate) type SpaceBatch<'v, M, L = FrameArray<Frame>> = Batch<'v, SpaceRef<M>, L>;
 
 /// The process that one CPU runs. Only that CPU accesses this.
 struct CpuProcess<M: Machine> {
@@ -58,7 +127,7 @@ impl<'m, M: Machine> Processes<'m, M> {
 
     /// Returns the name of the process that this CPU runs.
     pub(crate) fn current_id(&self) -> Option<ProcessId> {
-        self.running(|running| running.current.as_ref().map(|process| process.id()))
+        self.running(|running| running.current.as_ref().map(|process| process.id))
     }
 
     /// Returns a name that no process has had yet.
@@ -69,7 +138,7 @@ impl<'m, M: Machine> Processes<'m, M> {
     /// Lets CPUs enter the process from now on.
     pub(crate) fn publish(&self, process: Arc<Process<M>>) {
         let mut list = self.list.lock(self.machine());
-        list.insert(process.id(), process);
+        list.insert(process.id, process);
     }
 
     /// Makes this CPU run the process, instead of another one or none.
@@ -88,7 +157,7 @@ impl<'m, M: Machine> Processes<'m, M> {
         self.engine
             .this_cpu()
             .mask_interrupts()
-            .switch(from.map(|process| process.space()), next.space());
+            .switch(from.map(|process| &process.space), &next.space);
         if let Some(current) = current {
             current.stop();
         }
@@ -111,7 +180,7 @@ impl<'m, M: Machine> Processes<'m, M> {
     pub(crate) fn take_offline(&self) {
         let loaded = self.running(|running| running.loaded.take());
         let loaded = loaded.as_deref().filter(|process| !process.retired());
-        self.engine.cpu_offline(loaded.map(|process| process.space()));
+        self.engine.cpu_offline(loaded.map(|process| &process.space));
     }
 
     /// Removes a process that no CPU runs from the list, so that no CPU can enter it.
@@ -141,7 +210,7 @@ impl<'m, M: Machine> Processes<'m, M> {
     /// Returns the name of the word at this address, if the engine keeps it for a process.
     pub(crate) fn word_name(&self, address: usize) -> Option<(ProcessId, &'static str)> {
         let list = self.list.try_lock()?;
-        list.values().find_map(|process| Some((process.id(), process.space().word_name(address)?)))
+        list.values().find_map(|process| Some((process.id, process.space.word_name(address)?)))
     }
 
     /// Returns the process, even if some CPU holds the lock of the list.
@@ -173,7 +242,7 @@ pub(crate) fn rest<M: Machine>(engine: &Engine<'_, M>, loaded: Option<&Process<M
     let must_not_meet = machine.tlb_rules().break_before_make == Break::Translation;
     match loaded {
         Some(loaded) if must_not_meet && !machine.features().broadcast => {
-            engine.this_cpu().leave(loaded.space());
+            engine.this_cpu().leave(&loaded.space);
         }
         _ => engine.this_cpu().enter_lazy(),
     }

@@ -9,53 +9,22 @@
 //! clean page of a file may be deferred instead ([`crate::lazy_unmap`]).
 
 use crate::entry::EntryKind;
-use crate::frames::{CLUSTER, Frames};
-use crate::lazy_unmap::LazyUnmap;
+use crate::frames::CLUSTER;
 use crate::machine::{LockUse, Machine, Path, Work};
 use crate::mmu_gather::MmuGather;
-use crate::page_cache::{PageCache, SlotState};
-use crate::pages::{LockedPage, PageLock, Pages};
-use crate::swap::Swap;
-use crate::tables::Tables;
-use alloc::sync::Arc;
+use crate::page_cache::SlotState;
+use crate::pages::{LockedPage, PageLock};
+use crate::vm::Vm;
 use alloc::vec::Vec;
 use quell::{Frame, Purpose};
 
-/// The objects that reclaim uses.
-pub(crate) struct Reclaim<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    cache: Arc<PageCache<'m, M>>,
-    swap: Arc<Swap<'m, M>>,
-    pages: Arc<Pages<'m, M>>,
-    lazy: Arc<LazyUnmap<'m, M>>,
-    /// Whether fast nodes demote pages, so that slow nodes are reclaimed first.
-    demotion: bool,
-}
-
-impl<'m, M: Machine> Reclaim<'m, M> {
-    pub(crate) fn new(
-        frames: Arc<Frames<'m, M>>,
-        tables: Arc<Tables<'m, M>>,
-        cache: Arc<PageCache<'m, M>>,
-        swap: Arc<Swap<'m, M>>,
-        pages: Arc<Pages<'m, M>>,
-        lazy: Arc<LazyUnmap<'m, M>>,
-        demotion: bool,
-    ) -> Self {
-        Reclaim { frames, tables, cache, swap, pages, lazy, demotion }
-    }
-
-    fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Reclaims up to `pages` base pages of any node, beginning with `home`, and returns their number. If pages are
     /// demoted to slow nodes, those are reclaimed before the others.
     pub(crate) fn reclaim(&self, home: usize, pages: u64) -> u64 {
-        let nodes = self.frames.map().nodes();
+        let nodes = self.frames.map.nodes();
         let mut order: Vec<usize> = (0..nodes.len()).collect();
-        order.sort_by_key(|&node| (self.demotion && !nodes[node].slow, node != home));
+        order.sort_by_key(|&node| (self.config.demotion && !nodes[node].slow, node != home));
         let mut taken = 0;
         for second in [false, true] {
             for &node in &order {
@@ -75,8 +44,8 @@ impl<'m, M: Machine> Reclaim<'m, M> {
     fn reclaim_pass(&self, node: usize, pages: u64, second: bool) -> u64 {
         let mut taken = 0;
         while taken < pages {
-            let wanted = (pages - taken).min(self.together() as u64) as usize;
-            let batch = self.pages.choose(node, wanted, second);
+            let wanted = (pages - taken).min(self.evicted_together() as u64) as usize;
+            let batch = self.choose_pages(node, wanted, second);
             if batch.is_empty() {
                 break;
             }
@@ -90,17 +59,17 @@ impl<'m, M: Machine> Reclaim<'m, M> {
     }
 
     /// Reclaims the base pages in these frames, recently used or not, and returns their number.
-    pub(crate) fn page_out(&self, frames: &[Frame]) -> u64 {
+    pub(crate) fn page_out_frames(&self, frames: &[Frame]) -> u64 {
         let mut taken = 0;
-        for chunk in frames.chunks(self.together()) {
-            let locked = chunk.iter().filter_map(|&frame| self.pages.try_lock(frame));
+        for chunk in frames.chunks(self.evicted_together()) {
+            let locked = chunk.iter().filter_map(|&frame| self.try_lock_page(frame));
             let mut batch = Vec::with_capacity(CLUSTER);
             for page in locked {
                 self.machine().charge(Work::List);
-                if page.order == 0 && !self.pages.is_pinned(&page) {
+                if page.order == 0 && !self.is_pinned(&page) {
                     batch.push(page);
                 } else {
-                    self.pages.unlock(page);
+                    self.unlock_page(page);
                 }
             }
             taken += self.evict(batch);
@@ -110,31 +79,31 @@ impl<'m, M: Machine> Reclaim<'m, M> {
 
     /// Returns the number of pages that are evicted together. Without batches we unmap, flush and write one page before
     /// we examine the next.
-    fn together(&self) -> usize {
+    fn evicted_together(&self) -> usize {
         if self.frames.engine().policy().batch { CLUSTER } else { 1 }
     }
 
     /// Removes locked base pages from all tables and from memory.
     fn evict(&self, pages: Vec<LockedPage<'_, M>>) -> u64 {
-        let mut gather = self.tables.gather(Purpose::Reclaim);
-        let mut lazily = self.lazy.begin();
+        let mut gather = self.gather(Purpose::Reclaim);
+        let mut lazily = self.lazy_batch();
         let mut gone: Vec<(LockedPage<'_, M>, Option<u32>)> = Vec::new();
         for page in pages {
             let slot = match &page.lock {
                 PageLock::Anonymous(_) => match self.swap.reserve(page.frame) {
                     Some(slot) => Some(slot),
                     None => {
-                        self.pages.unlock(page);
+                        self.unlock_page(page);
                         continue;
                     }
                 },
-                PageLock::File(..) if self.lazy.may_defer(&page) => {
-                    lazily.take(page);
+                PageLock::File(..) if self.may_defer(&page) => {
+                    lazily.take(page, None);
                     continue;
                 }
                 PageLock::File(..) => None,
             };
-            self.unmap(page.frame, slot, &mut gather);
+            self.unmap_evicted(page.frame, slot, &mut gather);
             gone.push((page, slot));
         }
         let mut taken = (gone.len() + lazily.len()) as u64;
@@ -149,16 +118,16 @@ impl<'m, M: Machine> Reclaim<'m, M> {
     }
 
     /// Removes a page from every table, and leaves its swap slot there.
-    fn unmap(&self, frame: Frame, slot: Option<u32>, gather: &mut MmuGather<'_, 'm, M>) {
+    fn unmap_evicted(&self, frame: Frame, slot: Option<u32>, gather: &mut MmuGather<'_, 'm, M>) {
         for mapping in &self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
-            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             let view = guard.view(mapping.page);
             if view.frame() != Some(frame) {
                 // Another CPU cleared the entry, and may not have flushed yet. [mutant VmReclaimsUnflushed]
-                self.tables.flush_pending(&mapping.process);
+                self.flush_pending(&mapping.process);
                 continue;
             }
             let rest = match (slot, view) {
@@ -184,16 +153,16 @@ impl<'m, M: Machine> Reclaim<'m, M> {
                 if let Some(slot) = slot {
                     self.swap.write(slot, frame);
                 }
-                let back = self.frames.state(frame).mapped() > 0;
+                let back = self.frames.state(frame).rmap.len() > 0;
                 drop(lock);
                 self.frames.put(frame);
                 !back
             }
             PageLock::File(file, index, mut slot) => {
-                if slot.is_dirty() {
+                if slot.dirty {
                     self.cache.write_back(file, index, &mut slot, frame);
                 }
-                slot.set_cached(SlotState::Absent);
+                slot.cached = SlotState::Absent;
                 let removed = Work::Locked(LockUse::File(file));
                 self.machine().charge(removed);
                 self.frames.put(frame);

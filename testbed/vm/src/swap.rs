@@ -3,7 +3,7 @@
 //! A slot counts the entries that name it. At first it contains the frame itself, so that a fault before the
 //! compression can take the frame back. The content is captured only after the flush of the entries (C2).
 
-use crate::frames::{self, FrameSource, Frames};
+use crate::frames::Frames;
 use crate::lock::Lock;
 use crate::machine::{Event, Machine, Work};
 use crate::segmented::SegmentedArray;
@@ -113,7 +113,11 @@ impl<'m, M: Machine> Swap<'m, M> {
     /// Returns the page in the slot, as a frame with a reference for the caller. The caller's entry keeps the slot
     /// alive, or else the caller finds the entry changed under the table's lock. Returns `None` if memory is short or
     /// the slot was freed.
-    pub(crate) fn read(&self, slot: u32, memory: &impl FrameSource) -> Option<SwapPage> {
+    pub(crate) fn read(
+        &self,
+        slot: u32,
+        alloc: impl FnOnce() -> Option<Frame>,
+    ) -> Option<SwapPage> {
         let machine = self.machine();
         {
             let held = self.slot(slot).lock(machine);
@@ -122,7 +126,7 @@ impl<'m, M: Machine> Swap<'m, M> {
                 return Some(SwapPage::Frame(frame));
             }
         }
-        let to = memory.alloc(0, frames::Content::Any)?;
+        let to = alloc()?;
         let mut page = vec![0; PAGE];
         {
             let held = self.slot(slot).lock(machine);
@@ -141,7 +145,7 @@ impl<'m, M: Machine> Swap<'m, M> {
             }
         }
         machine.write_frame(to, 0, &page);
-        self.frames.state(to).forget_zeros();
+        self.frames.state(to).zeros = false;
         Some(SwapPage::Copy(to))
     }
 

@@ -36,6 +36,10 @@ impl Protection {
     /// Loads and execution.
     pub const READ_EXECUTE: Protection = Protection { read: true, write: false, execute: true };
 
+    /// Returns whether programs may load. Rights to store or to execute imply it.
+    pub(crate) const fn readable(self) -> bool {
+        self.read || self.write || self.execute
+    }
     pub(crate) const fn to_word(self) -> u64 {
         self.read as u64 | (self.write as u64) << 1 | (self.execute as u64) << 2
     }

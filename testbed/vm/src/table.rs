@@ -9,7 +9,7 @@ use crate::frame::FrameInfo;
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
 use crate::mmu_gather::{BlockReference, MmuGather, WaitingObject};
-use crate::process::Process;
+use crate::processes::Process;
 use crate::table_id::TableId;
 use crate::table_lock::TableLockGuard;
 use alloc::sync::Arc;
@@ -52,7 +52,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
 
     /// Returns whether the frame is the table of this level that translates `page` for this process.
     pub(crate) fn is_table_of(&self, page: Page) -> bool {
-        self.info.table_id() == TableId::new(self.process.id(), self.level, page)
+        self.info.table_id() == TableId::new(self.process.id, self.level, page)
     }
 
     /// Returns the pages that the word for `page` spans.
@@ -122,7 +122,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let resizes = table || self.level > Level::LEAF;
         let must = breaks == Break::Translation || breaks == Break::Size && resizes;
         if must && found == EntryKind::Empty {
-            let (engine, space) = (self.frames.engine(), self.process.space());
+            let (engine, space) = (self.frames.engine(), &self.process.space);
             // [mutant VmRefillsUnflushed]
             if resizes {
                 engine.flush_pending_tables(space);
@@ -138,8 +138,10 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let page = self.range(page).start;
         let mut state = self.frames.state(entry.frame);
         // A marker of the same frame is listed already.
-        if self.view(page) != EntryKind::Marker(entry.frame) || !state.maps(self.process, page) {
-            state.map(self.process, page);
+        if self.view(page) != EntryKind::Marker(entry.frame)
+            || !state.rmap.contains(self.process, page)
+        {
+            state.rmap.add(self.process, page);
         }
         drop(state);
         self.replace(page, EntryKind::Page(entry));
@@ -178,8 +180,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
             // has voided it. [mutant VmIgnoresMarker]
             EntryKind::Marker(frame) => {
                 let state = self.frames.state(frame);
-                let listed = state.maps(self.process, page);
-                listed.then(|| (frame, BlockReference::Life(state.life())))
+                let listed = state.rmap.contains(self.process, page);
+                listed.then(|| (frame, BlockReference::Life(state.life)))
             }
             EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => None,
         }
@@ -190,7 +192,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         if let EntryKind::Page(entry) = old
             && entry.dirty
         {
-            self.frames.state(entry.frame).forget_zeros();
+            self.frames.state(entry.frame).zeros = false;
         }
     }
 
@@ -285,16 +287,16 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         target.map(to, entry);
         let (frame, process) = (entry.frame, self.process.clone());
         // The reference moved with the mapping.
-        let hold = BlockReference::Life(self.frames.state(frame).life());
+        let hold = BlockReference::Life(self.frames.state(frame).life);
         let held = WaitingObject::Mapping { frame, process, page: from, hold };
         gather.unmapped(self.process, self.range(from), held);
     }
 
-    /// Links a table made by [`Tables::new_table`](crate::tables::Tables::new_table) below an empty word. The caller
+    /// Links a table made by [`Vm::new_table`](crate::Vm::new_table) below an empty word. The caller
     /// has flushed the old translation ([`TableGuard::break_before_make`]).
     pub(crate) fn link(&self, page: Page, table: Frame) {
         let level = Level(self.level.0 - 1);
-        self.frames.info(table).set_table_id(TableId::new(self.process.id(), level, page));
+        self.frames.info(table).set_table_id(TableId::new(self.process.id, level, page));
         self.replace(page, EntryKind::Table(table));
     }
 

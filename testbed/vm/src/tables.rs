@@ -10,15 +10,16 @@
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;
-use crate::frames::{Content, FrameSource, Frames};
+use crate::frames::Content;
 use crate::machine::{Event, Level, Machine, Path, USER_END, Work};
 use crate::mmu_gather::MmuGather;
-use crate::process::Process;
+use crate::processes::Process;
 use crate::table::TableGuard;
 use crate::table_id::TableId;
+use crate::vm::Vm;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use quell::{Frame, Page, Purpose, Word};
+use quell::{Frame, Page, PageRange, Purpose, Word};
 
 /// A visitor's choice for a page under migration, whose entry will return with its old rights.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,31 +30,17 @@ pub(crate) enum MigrationHandling {
     Wait,
 }
 
-/// The page tables of all processes.
-pub(crate) struct Tables<'m, M: Machine> {
-    frames: Arc<Frames<'m, M>>,
-    flush_together: usize,
-}
-
-impl<'m, M: Machine> Tables<'m, M> {
-    pub(crate) fn new(frames: Arc<Frames<'m, M>>, flush_together: usize) -> Self {
-        Tables { frames, flush_together }
-    }
-
-    pub(crate) fn machine(&self) -> &'m M {
-        self.frames.machine()
-    }
-
+impl<'m, M: Machine> Vm<'m, M> {
     /// Starts to gather changes of entries.
     pub(crate) fn gather(&self, purpose: Purpose) -> MmuGather<'_, 'm, M> {
-        MmuGather::new(&self.frames, purpose, self.flush_together)
+        MmuGather::new(&self.frames, purpose, self.config.flush_together)
     }
 
     /// Flushes the process's space if another CPU has cleared entries of it but not flushed them yet (Linux's
     /// `flush_tlb_batched_pending`). Costs two loads if there are none. Lazily cleared entries have markers and don't
     /// count.
     pub(crate) fn flush_pending(&self, process: &Process<M>) {
-        self.frames.engine().flush_pending_batches(process.space());
+        self.frames.engine().flush_pending_batches(&process.space);
     }
 
     /// Locks the lowest table on the path to `page`; its word for the page points to no table.
@@ -65,7 +52,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         self.descend(process, page, Level::LEAF)
     }
 
-    /// Locks a table like [`Tables::governing`], but none below `level`; the word may then point to a table.
+    /// Locks a table like [`Vm::governing`], but none below `level`; the word may then point to a table.
     pub(crate) fn descend<'v>(
         &'v self,
         process: &'v Arc<Process<M>>,
@@ -94,7 +81,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         valid.then_some(guard)
     }
 
-    /// Finds the table that [`Tables::descend`] locks, which may be another at once. `None` if tables change meanwhile.
+    /// Finds the table that [`Vm::descend`] locks, which may be another at once. `None` if tables change meanwhile.
     fn find(&self, process: &Process<M>, page: Page, lowest: Level) -> Option<(Frame, Level)> {
         let machine = self.machine();
         let (mut frame, mut level) = (process.root(), Level::ROOT);
@@ -106,7 +93,7 @@ impl<'m, M: Machine> Tables<'m, M> {
             };
             level = Level(level.0 - 1);
             // The words of a table that was freed in the meantime may name any frame.
-            if self.frames.get(next)?.table_id() != TableId::new(process.id(), level, page) {
+            if self.frames.get(next)?.table_id() != TableId::new(process.id, level, page) {
                 return None;
             }
             frame = next;
@@ -126,7 +113,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         matches!(view, EntryKind::Empty | EntryKind::Marker(_))
     }
 
-    /// Locks a table like [`Tables::governing`], for a walk of a reverse map, which holds nothing of the process.
+    /// Locks a table like [`Vm::governing`], for a walk of a reverse map, which holds nothing of the process.
     /// Returns `None` if the process has ended.
     pub(crate) fn reach<'v>(
         &'v self,
@@ -134,7 +121,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         page: Page,
     ) -> Option<TableGuard<'v, 'm, M>> {
         let root = self.frames.info(process.root());
-        let id = TableId::new(process.id(), Level::ROOT, Page(0));
+        let id = TableId::new(process.id, Level::ROOT, Page(0));
         while root.table_id() == id {
             if let Some(guard) = self.try_descend(process, page, Level::LEAF) {
                 return Some(guard);
@@ -151,7 +138,6 @@ impl<'m, M: Machine> Tables<'m, M> {
         process: &'v Arc<Process<M>>,
         page: Page,
         level: Level,
-        memory: &impl FrameSource,
     ) -> Option<TableGuard<'v, 'm, M>> {
         let mut spare = None;
         let found = loop {
@@ -169,7 +155,7 @@ impl<'m, M: Machine> Tables<'m, M> {
                 None => {
                     let below = Level(guard.level().0 - 1);
                     drop(guard);
-                    spare = self.new_table(below, memory);
+                    spare = self.new_table(below);
                     if spare.is_none() {
                         break None;
                     }
@@ -183,9 +169,9 @@ impl<'m, M: Machine> Tables<'m, M> {
     }
 
     /// Makes an empty table that isn't linked.
-    pub(crate) fn new_table(&self, level: Level, memory: &impl FrameSource) -> Option<Frame> {
+    pub(crate) fn new_table(&self, level: Level) -> Option<Frame> {
         // A walker may read every word. [mutant VmTablesUnzeroed]
-        let frame = memory.alloc(0, Content::Zeros(0))?;
+        let frame = self.alloc(0, Content::Zeros(0))?;
         let info = self.frames.info(frame);
         info.set_words_used(0);
         let mut state = info.state(self.machine());
@@ -214,24 +200,23 @@ impl<'m, M: Machine> Tables<'m, M> {
     }
 
     /// Makes a root for the process `id`.
-    pub(crate) fn new_root(&self, id: u32, memory: &impl FrameSource) -> Option<Frame> {
-        let root = self.new_table(Level::ROOT, memory)?;
+    pub(crate) fn new_root(&self, id: u32) -> Option<Frame> {
+        let root = self.new_table(Level::ROOT)?;
         self.frames.info(root).set_table_id(TableId::new(id, Level::ROOT, Page(0)));
         self.machine().prepare_root(root);
         Some(root)
     }
 
-    /// Visits each non-empty word in `start..end` once, with its table locked. Also visits the words of 2 MB and 1 GB
+    /// Visits each non-empty word of the range once, with its table locked. Also visits the words of 2 MB and 1 GB
     /// pages that the range cuts; split them first.
     pub(crate) fn each_entry(
         &self,
         process: &Arc<Process<M>>,
-        start: Page,
-        end: Page,
+        range: PageRange,
         migrating: MigrationHandling,
         mut visit: impl FnMut(&TableGuard<'_, 'm, M>, Page, EntryKind),
     ) {
-        let mut page = start;
+        let (mut page, end) = (range.start, range.end());
         while page < end {
             let guard = self.governing(process, page);
             let stop = end.min(guard.end(page));
@@ -254,18 +239,18 @@ impl<'m, M: Machine> Tables<'m, M> {
         }
     }
 
-    /// Frees the empty tables in `start..end`. The caller holds the areas. A fault in an area beside the range may share
+    /// Frees the empty tables in the range. The caller holds the areas. A fault in an area beside the range may share
     /// a table with it: it fills the table first, or finds it gone, as walks of the reverse map do.
     pub(crate) fn free_empty_tables(
         &self,
         process: &Arc<Process<M>>,
-        start: Page,
-        end: Page,
+        range: PageRange,
         gather: &mut MmuGather<'_, 'm, M>,
     ) {
+        let end = range.end();
         for level in [Level::LARGE, Level::HUGE, Level::ROOT] {
             let span = level.pages();
-            let mut page = Page(start.0 & !(span - 1));
+            let mut page = Page(range.start.0 & !(span - 1));
             while page < end {
                 let parent = self.descend(process, page, level);
                 let stop = end.min(parent.end(page));

@@ -1,165 +1,56 @@
 //! Connects the manager's parts, and provides its entry points for calls, faults and CPUs.
 
-use crate::audit::{Audit, FrameTotals};
 use crate::config::VmConfig;
-use crate::fault::FaultHandler;
-use crate::files::Files;
-use crate::fork::Fork;
 use crate::frames::Frames;
-use crate::large::LargePages;
-use crate::lazy_unmap::LazyUnmap;
 use crate::machine::{Engine, Event, Machine, Work};
-use crate::madvise::Madvise;
-use crate::memory::{Memory, Pressure};
-use crate::migrate::Migration;
-use crate::mmap::Mmap;
 use crate::page_cache::PageCache;
-use crate::pages::Pages;
-use crate::process::Process;
-use crate::processes::{self, Processes};
+use crate::processes::{self, Process, Processes};
 use crate::program::{Access, Fault};
-use crate::reclaim::Reclaim;
 use crate::swap::Swap;
 use crate::syscall::{Call, Error, FileId, ProcessId};
-use crate::tables::Tables;
 use crate::vma::VmaTree;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use quell::PAGE_BYTES;
-use quell::{Frame, Page, PageRange, Purpose};
+use quell::{Page, Purpose};
+use quell_zero::ClearPolicy;
 
 /// A virtual-memory manager on the engine.
 ///
 /// All CPUs may call all methods at the same time. The manager panics if its own records are wrong, for example if a
 /// table names a frame that was never in the memory map. A program's wrong call returns an [`Error`].
 pub struct Vm<'m, M: Machine> {
-    engine: Arc<Engine<'m, M>>,
-    // Objects with state, from the bottom up.
-    frames: Arc<Frames<'m, M>>,
-    tables: Arc<Tables<'m, M>>,
-    cache: Arc<PageCache<'m, M>>,
-    swap: Arc<Swap<'m, M>>,
-    processes: Processes<'m, M>,
-    // Reclaim and migration take pages away, by themselves or for a call.
-    reclaim: Arc<Reclaim<'m, M>>,
-    migration: Arc<Migration<'m, M>>,
-    memory: Arc<Memory<'m, M>>,
-    // The programs' calls.
-    faults: FaultHandler<'m, M>,
-    mmap: Mmap<'m, M>,
-    madvise: Madvise<'m, M>,
-    large: Arc<LargePages<'m, M>>,
-    fork: Fork<'m, M>,
-    files: Files<'m, M>,
-    catch_up: bool,
-    zero_ahead: usize,
+    pub(crate) frames: Arc<Frames<'m, M>>,
+    pub(crate) cache: Box<PageCache<'m, M>>,
+    pub(crate) swap: Box<Swap<'m, M>>,
+    pub(crate) processes: Processes<'m, M>,
+    pub(crate) config: VmConfig,
 }
 
 impl<'m, M: Machine> Vm<'m, M> {
     /// Creates a manager, without processes, of all memory of the engine's machine.
     pub fn new(engine: Engine<'m, M>, config: VmConfig) -> Self {
-        let VmConfig {
-            cache_batch,
-            swap_pages,
-            demotion,
-            reclaim_ahead,
-            reclaim_idle,
-            catch_up,
-            migrate_together,
-            flush_together,
-            mut clear,
-            zero_ahead,
-            reclaim_attempts,
-        } = config;
-        clear.whole_extents = engine.policy().extents;
-        let pressure = Pressure {
-            demotion,
-            ahead: reclaim_ahead,
-            idle: reclaim_idle,
-            attempts: reclaim_attempts,
-        };
-
+        let clear = ClearPolicy { whole_extents: engine.policy().extents, ..config.clear };
         let engine = Arc::new(engine);
-        let frames = Arc::new(Frames::new(engine.clone(), cache_batch, clear));
-        let tables = Arc::new(Tables::new(frames.clone(), flush_together));
-        let cache = Arc::new(PageCache::new(frames.clone()));
-        let swap = Arc::new(Swap::new(frames.clone(), swap_pages));
-        let pages = Arc::new(Pages::new(frames.clone(), tables.clone(), cache.clone()));
-        let lazy = Arc::new(LazyUnmap::new(frames.clone(), tables.clone()));
-        let reclaim = Arc::new(Reclaim::new(
-            frames.clone(),
-            tables.clone(),
-            cache.clone(),
-            swap.clone(),
-            pages.clone(),
-            lazy.clone(),
-            demotion,
-        ));
-        let migration = Arc::new(Migration::new(
-            frames.clone(),
-            tables.clone(),
-            pages.clone(),
-            lazy,
-            migrate_together,
-        ));
-        let memory =
-            Arc::new(Memory::new(frames.clone(), reclaim.clone(), migration.clone(), pressure));
-        let large = Arc::new(LargePages::new(
-            frames.clone(),
-            tables.clone(),
-            pages.clone(),
-            memory.clone(),
-        ));
+        let frames = Arc::new(Frames::new(engine.clone(), config.cache_batch, clear));
         Vm {
-            faults: FaultHandler::new(
-                frames.clone(),
-                tables.clone(),
-                cache.clone(),
-                swap.clone(),
-                memory.clone(),
-                large.clone(),
-            ),
-            mmap: Mmap::new(
-                tables.clone(),
-                cache.clone(),
-                swap.clone(),
-                pages,
-                memory.clone(),
-                large.clone(),
-            ),
-            madvise: Madvise::new(
-                frames.clone(),
-                tables.clone(),
-                large.clone(),
-                reclaim.clone(),
-                migration.clone(),
-            ),
-            fork: Fork::new(frames.clone(), tables.clone(), swap.clone(), memory.clone()),
-            files: Files::new(frames.clone(), tables.clone(), cache.clone(), memory.clone()),
-            processes: Processes::new(engine.clone()),
-            engine,
+            cache: Box::new(PageCache::new(frames.clone())),
+            swap: Box::new(Swap::new(frames.clone(), config.swap_pages)),
+            processes: Processes::new(engine),
             frames,
-            tables,
-            cache,
-            swap,
-            reclaim,
-            migration,
-            memory,
-            large,
-            catch_up,
-            zero_ahead,
+            config,
         }
     }
 
     /// Returns the engine that keeps translations coherent.
     pub fn engine(&self) -> &Engine<'m, M> {
-        &self.engine
+        self.frames.engine()
     }
 
-    fn machine(&self) -> &'m M {
-        self.engine.hw()
+    pub(crate) fn machine(&self) -> &'m M {
+        self.frames.machine()
     }
 
     /// Returns the process that this CPU runs.
@@ -174,16 +65,16 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub fn spawn(&self) -> Result<ProcessId, Error> {
         let process = self.new_process(VmaTree::default())?;
         self.processes.publish(process.clone());
-        Ok(process.id())
+        Ok(process.id)
     }
 
     /// Makes a process that no CPU can enter yet.
     fn new_process(&self, vmas: VmaTree) -> Result<Arc<Process<M>>, Error> {
         let id = self.processes.new_id();
-        let root = self.tables.new_root(id, &*self.memory);
+        let root = self.new_root(id);
         let root = root.ok_or(Error::OutOfMemory)?;
         // SAFETY: the root was made for this space, and is freed by `retire` alone, after the engine's.
-        let space = unsafe { self.engine.new_space(root) };
+        let space = unsafe { self.engine().new_space(root) };
         Ok(Arc::new(Process::new(id, space, vmas)))
     }
 
@@ -204,7 +95,7 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Makes this CPU take part in flushes from now on.
     pub fn online(&self) {
-        self.engine.cpu_online();
+        self.engine().cpu_online();
     }
 
     /// Takes this CPU offline until [`Vm::online`].
@@ -217,37 +108,37 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     fn idle(&self, until: u64) {
-        processes::rest(&self.engine, self.processes.current().as_deref());
-        self.memory.idle();
-        self.frames.zero_ahead(self.zero_ahead);
+        processes::rest(self.engine(), self.processes.current().as_deref());
+        self.balance_idle();
+        self.frames.zero_ahead(self.config.zero_ahead);
         self.machine().halt(until);
         if let Some(current) = self.processes.current() {
-            self.engine.this_cpu().mask_interrupts().switch(Some(current.space()), current.space());
+            self.engine().this_cpu().mask_interrupts().switch(Some(&current.space), &current.space);
         }
     }
 
     fn fork(&self, parent: &Arc<Process<M>>) -> Result<ProcessId, Error> {
         let machine = self.machine();
-        let vmas = parent.vmas().write(machine);
+        let vmas = parent.vmas.write(machine);
         let child = self.new_process(vmas.clone())?;
-        let mut gather = self.tables.gather(Purpose::Call);
-        let shared = self.fork.share_all(parent, &child, &vmas, &mut gather);
+        let mut gather = self.gather(Purpose::Call);
+        let shared = self.share_all(parent, &child, &vmas, &mut gather);
         // The child may run as soon as it is published, and copies pages that the parent must not write any more.
         // [mutant VmForkReturnsUnflushed]
         gather.flush();
         // Flushes that are still pending after this CPU's own flush belong to other CPUs. They may have cleared an
         // entry of the parent whose swap slot the child shares, and through which a CPU can write until its flush.
         // [mutant VmForksUnflushed]
-        self.tables.flush_pending(parent);
+        self.flush_pending(parent);
         if shared.is_err() {
             // An incomplete child is never published.
             drop((gather, vmas));
             self.end(&child);
-            return shared.map(|()| child.id());
+            return shared.map(|()| child.id);
         }
         self.processes.publish(child.clone());
         drop(vmas);
-        Ok(child.id())
+        Ok(child.id)
     }
 
     /// Ends a process that no CPU runs.
@@ -261,12 +152,12 @@ impl<'m, M: Machine> Vm<'m, M> {
     fn end(&self, process: &Arc<Process<M>>) {
         // No CPU loads the space again. After every lazy CPU has left its root, no walker reads its tables, and no CPU
         // uses a translation of it. So we need no flush below.
-        self.engine.retire(process.space());
+        self.engine().retire(&process.space);
         process.set_retired();
         let root = process.root();
         self.machine().note(Event::SpaceRetired { root });
-        self.mmap.unmap_all(process);
-        self.tables.discard_root(root);
+        self.unmap_all(process);
+        self.discard_root(root);
         self.processes.forget(process);
     }
 
@@ -278,11 +169,11 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// The faults for which a Unix kernel sends a signal.
     pub fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
         self.machine().charge(Work::Fault);
-        if self.catch_up {
-            self.engine.this_cpu().catch_up();
+        if self.config.catch_up {
+            self.engine().this_cpu().catch_up();
         }
         let process = self.processes.current().ok_or(Fault::NotMapped)?;
-        self.faults.fault(&process, Page::containing(address), access)
+        self.handle_fault(&process, Page::containing(address), access)
     }
 
     /// Executes a system call of the process that this CPU runs.
@@ -296,32 +187,32 @@ impl<'m, M: Machine> Vm<'m, M> {
         match call {
             Call::Nothing => Ok(0),
             Call::Map { address, bytes, protection, backing } => {
-                self.mmap.map(process?, address, bytes, protection, backing)
+                self.map(process?, address, bytes, protection, backing)
             }
-            Call::Unmap { address, bytes } => self.mmap.unmap(process?, address, bytes),
+            Call::Unmap { address, bytes } => self.unmap(process?, address, bytes),
             Call::Protect { address, bytes, protection } => {
-                self.mmap.protect(process?, address, bytes, protection)
+                self.protect(process?, address, bytes, protection)
             }
-            Call::Discard { address, bytes } => self.mmap.discard(process?, address, bytes),
-            Call::PageOut { address, bytes } => self.madvise.page_out(process?, address, bytes),
-            Call::Remap { address, bytes, to } => self.mmap.remap(process?, address, bytes, to),
-            Call::Collapse { address } => self.large.collapse(process?, address),
+            Call::Discard { address, bytes } => self.discard(process?, address, bytes),
+            Call::PageOut { address, bytes } => self.page_out(process?, address, bytes),
+            Call::Remap { address, bytes, to } => self.remap(process?, address, bytes, to),
+            Call::Collapse { address } => self.collapse(process?, address),
             Call::Spawn => self.spawn().map(u64::from),
             Call::Fork => self.fork(process?).map(u64::from),
             Call::Enter { process } => self.enter(process).map(|()| 0),
             Call::Exit { process } => self.exit(process).map(|()| 0),
             Call::Create { bytes } => self.cache.create(bytes).map(u64::from),
-            Call::Write { file, offset, value } => self.files.write(file, offset, value),
-            Call::Read { file, offset } => self.files.read(file, offset),
-            Call::Truncate { file, bytes } => self.files.truncate(file, bytes),
-            Call::Sync { file } => self.files.sync(file),
+            Call::Write { file, offset, value } => self.write_file(file, offset, value),
+            Call::Read { file, offset } => self.read_file(file, offset),
+            Call::Truncate { file, bytes } => self.truncate(file, bytes),
+            Call::Sync { file } => self.sync(file),
             Call::Migrate { address, bytes, node } => {
-                self.madvise.migrate(process?, address, bytes, node as usize)
+                self.migrate(process?, address, bytes, node as usize)
             }
-            Call::Demote { pages } => Ok(self.migration.demote(pages)),
+            Call::Demote { pages } => Ok(self.demote(pages)),
             Call::Reclaim { pages } => {
                 let home = self.machine().home_node(self.machine().this_cpu());
-                Ok(self.reclaim.reclaim(home, pages))
+                Ok(self.reclaim(home, pages))
             }
             Call::Idle { until } => {
                 self.idle(until);
@@ -330,43 +221,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    fn audit(&self) -> Audit<'_, 'm, M> {
-        Audit {
-            frames: &self.frames,
-            cache: &self.cache,
-            swap: &self.swap,
-            processes: &self.processes,
-        }
-    }
-
     /// Returns the number of free frames, including those with a deferred flush.
     pub fn free_frames(&self) -> u64 {
         self.frames.free_frames()
-    }
-
-    /// Checks all records of the manager, while all CPUs are outside it.
-    ///
-    /// Each frame must belong to exactly one owner. References and entries of reverse maps must correspond to entries
-    /// of tables and slots of the page cache. Swap slots must correspond to the entries that name them. The time is
-    /// proportional to memory.
-    ///
-    /// # Errors
-    /// Describes the first inconsistency.
-    pub fn check(&self) -> Result<FrameTotals, String> {
-        self.audit().check()
-    }
-
-    /// Returns the eight bytes that the program would read at `address`, wherever the page is.
-    ///
-    /// It reads the manager's records, takes no lock and changes nothing; oracles use it. Returns `None` if the process
-    /// may not read there, or if the page is being moved.
-    ///
-    /// # Safety
-    /// No other thread of the host is inside this manager. Coroutines of the calling thread may be suspended inside it,
-    /// because they're suspended only between the manager's changes.
-    pub unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
-        // SAFETY: passed on to the caller.
-        unsafe { self.audit().peek(process, address) }
     }
 
     /// Returns eight bytes of a file, in memory or not, or `None` beyond its end.
@@ -385,17 +242,6 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub unsafe fn peek_device(&self, file: FileId, at: u64) -> Option<u64> {
         // SAFETY: passed on to the caller.
         unsafe { self.cache.peek_device(file, at / PAGE_BYTES, (at % PAGE_BYTES) as usize) }
-    }
-
-    /// Returns the roots and ranges of shared mappings of the file from `page` on.
-    ///
-    /// It takes no lock and changes nothing. An oracle calls it to find the mappings that a truncation will remove.
-    ///
-    /// # Safety
-    /// As for [`Vm::peek`].
-    pub unsafe fn peek_mappings(&self, file: FileId, page: u64) -> Vec<(Frame, PageRange)> {
-        // SAFETY: passed on to the caller.
-        unsafe { self.audit().peek_mappings(file, page) }
     }
 
     /// Names the word at this address, if it belongs to the manager or engine.

@@ -5,13 +5,13 @@ use crate::syscall::{Error, FileId, Protection};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use quell::PAGE_BYTES;
-use quell::{Page, PageSize};
+use quell::{Page, PageRange, PageSize};
 
 /// The first address for mappings without an address: 4 GB.
 const FIRST_CHOICE: Page = Page(1 << 20);
 
-/// Converts a call's range of addresses to its first page and the page after its last.
-pub(crate) fn page_range(address: u64, bytes: u64) -> Result<(Page, Page), Error> {
+/// Converts a call's range of addresses to pages.
+pub(crate) fn page_range(address: u64, bytes: u64) -> Result<PageRange, Error> {
     if !address.is_multiple_of(PAGE_BYTES) {
         return Err(Error::Unaligned);
     }
@@ -20,7 +20,7 @@ pub(crate) fn page_range(address: u64, bytes: u64) -> Result<(Page, Page), Error
     if count == 0 || start > USER_END || count > USER_END.0 - start.0 {
         return Err(Error::BadRange);
     }
-    Ok((start, start.plus(count)))
+    Ok(PageRange::base(start, count))
 }
 
 /// The memory behind an area.
@@ -42,9 +42,9 @@ pub(crate) struct Vma {
 }
 
 impl Vma {
-    /// Returns whether programs may load from the area. Rights to store or to execute imply it.
-    pub(crate) fn readable(&self) -> bool {
-        self.protection.read || self.protection.write || self.protection.execute
+    /// Returns the area's pages.
+    pub(crate) fn range(&self) -> PageRange {
+        PageRange::base(self.start, self.end.0 - self.start.0)
     }
 
     /// Returns the page of the file behind `page`.
@@ -90,8 +90,9 @@ impl VmaTree {
         (page < vma.end).then_some(vma)
     }
 
-    /// Returns the areas within `start..end`, cut to it, in ascending order.
-    pub(crate) fn within(&self, start: Page, end: Page) -> impl Iterator<Item = Vma> {
+    /// Returns the areas within the range, cut to it, in ascending order.
+    pub(crate) fn within(&self, range: PageRange) -> impl Iterator<Item = Vma> {
+        let (start, end) = (range.start, range.end());
         let first = self.find(start).map_or(start.0, |vma| vma.start.0);
         self.list.range(first..end.0).map(move |(_, vma)| {
             let mut part = vma.from(vma.start.max(start));
@@ -105,20 +106,20 @@ impl VmaTree {
     }
 
     /// Returns whether every page of the range is in some area.
-    pub(crate) fn covers(&self, start: Page, end: Page) -> bool {
-        let mut at = start;
-        for vma in self.within(start, end) {
+    pub(crate) fn covers(&self, range: PageRange) -> bool {
+        let mut at = range.start;
+        for vma in self.within(range) {
             if vma.start != at {
                 return false;
             }
             at = vma.end;
         }
-        at == end
+        at == range.end()
     }
 
     /// Removes the range and returns its areas.
-    pub(crate) fn remove(&mut self, start: Page, end: Page) -> Vec<Vma> {
-        let removed: Vec<Vma> = self.within(start, end).collect();
+    pub(crate) fn remove(&mut self, range: PageRange) -> Vec<Vma> {
+        let removed: Vec<Vma> = self.within(range).collect();
         for part in &removed {
             // The area that contains the part starts at or before it.
             let Some(mut whole) = self.find(part.start).copied() else {
@@ -186,18 +187,22 @@ mod tests {
         }
     }
 
+    fn range(start: u64, end: u64) -> PageRange {
+        PageRange::base(Page(start), end - start)
+    }
+
     #[test]
     fn removing_cuts_and_inserting_joins() {
         let mut vmas = VmaTree::default();
         vmas.insert(vma(10, 20, 100));
-        assert_eq!(vmas.remove(Page(13), Page(15)), [vma(13, 15, 103)]);
+        assert_eq!(vmas.remove(range(13, 15)), [vma(13, 15, 103)]);
         assert!(vmas.iter().eq(&[vma(10, 13, 100), vma(15, 20, 105)]));
-        assert!(!vmas.covers(Page(10), Page(20)) && vmas.covers(Page(15), Page(20)));
+        assert!(!vmas.covers(range(10, 20)) && vmas.covers(range(15, 20)));
         vmas.insert(vma(13, 15, 103));
         assert!(vmas.iter().eq(&[vma(10, 20, 100)]));
         vmas.insert(vma(20, 22, 0));
         assert_eq!(vmas.iter().count(), 2);
-        assert_eq!(vmas.remove(Page(0), Page(100)).len(), 2);
+        assert_eq!(vmas.remove(range(0, 100)).len(), 2);
         assert_eq!(vmas.iter().count(), 0);
     }
 

@@ -19,7 +19,7 @@ mod table_lock;
 use crate::machine::{Machine, be, leak};
 use crate::word::LoomWord;
 use length::Length;
-use lock::{RawLock, RwLock};
+use lock::{Lock, RwLock};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use quell::Level;
@@ -66,7 +66,7 @@ fn meet<S: Sync + 'static>(shared: S, here: fn(&S, &Machine), there: fn(&S, &Mac
 
 /// Makes one CPU wait for the lock, while the other only tries it.
 pub fn lock() {
-    type SharedState = (RawLock<LoomWord>, Memory);
+    type SharedState = (Lock<LoomWord, ()>, Memory);
     fn wait((lock, memory): &SharedState, machine: &Machine) {
         let _held = lock.lock(machine);
         memory.write(1);
@@ -76,7 +76,7 @@ pub fn lock() {
             memory.write(2);
         }
     }
-    meet((RawLock::new(), Memory::new()), wait, attempt);
+    meet((Lock::new(()), Memory::new()), wait, attempt);
 }
 
 /// Makes both wait for the lock of a table, one of them twice.

@@ -114,11 +114,10 @@ impl Area {
     }
 
     fn allows(&self, access: Access) -> bool {
-        let Protection { read, write, execute } = self.rights;
         match access {
-            Access::Read => read || write || execute,
-            Access::Write => write,
-            Access::Execute => execute,
+            Access::Read => self.rights.readable(),
+            Access::Write => self.rights.write,
+            Access::Execute => self.rights.execute,
         }
     }
 }
