@@ -44,6 +44,7 @@ fn operators_bind_as_in_rust() {
         ("a < b && b < 12", 1),
         ("0 || 5", 1),
         ("7 || now", 1),
+        ("0 || 2 && 3", 1),
         ("0 && now", 0),
         ("!a + 1", 1),
         ("a != b", 1),
@@ -103,7 +104,7 @@ fn mistakes_say_what_was_expected() {
     }
     let deep = "(".repeat(10_000);
     assert!(read(&deep).unwrap_err().contains("too deep"));
-    let wide = "1+(".repeat(DEPTH) + "1" + &")".repeat(DEPTH);
+    let wide = "1+(".repeat(NESTING + 1) + "1" + &")".repeat(NESTING + 1);
     assert!(read(&wide).unwrap_err().contains("too deep"));
     assert!(read(&"!".repeat(10_000)).unwrap_err().contains("too deep"));
 }

@@ -1,6 +1,6 @@
 //! The meaning of names in a workload file, and where each is valid.
 
-use crate::expression::{Name, Place, Symbol};
+use crate::expression::{Name, Symbol};
 use crate::script::LOCALS;
 use crate::team::word;
 use alloc::format;
@@ -46,12 +46,13 @@ const FIXED: [(&str, Name, &[Context]); 9] = {
 };
 
 /// The names of a file.
+#[derive(Default)]
 pub(crate) struct Names {
     parameters: Vec<String>,
+    /// Shared words: the name, the first word, and their number.
     shared: Vec<(String, u8, u8)>,
+    /// Variables of this CPU. Those without a name are empty.
     locals: Vec<String>,
-    /// The number of variables without a name.
-    hidden: usize,
 }
 
 /// Returns the message for a name that is not valid in this context.
@@ -69,10 +70,6 @@ pub(crate) fn is_name(word: &str) -> bool {
 }
 
 impl Names {
-    pub fn new() -> Self {
-        Names { parameters: Vec::new(), shared: Vec::new(), locals: Vec::new(), hidden: 0 }
-    }
-
     /// Returns an error if a new object can't have this name.
     fn free(&self, name: &str) -> Result<(), String> {
         if !is_name(name) {
@@ -109,22 +106,30 @@ impl Names {
     /// Starts another thread with its own variables.
     pub fn forget_locals(&mut self) {
         self.locals.clear();
-        self.hidden = 0;
+    }
+
+    /// Returns the meaning of a name of `[shared]`.
+    fn shared(&self, name: &str) -> Option<Symbol> {
+        let &(_, base, count) = self.shared.iter().find(|(known, ..)| known == name)?;
+        Some(match count {
+            1 => Symbol::One(Name::Shared(base)),
+            _ => Symbol::Many { base, count },
+        })
+    }
+
+    fn find_local(&self, name: &str) -> Option<Symbol> {
+        let is_it = |known: &String| !known.is_empty() && known == name;
+        let index = self.locals.iter().position(is_it)?;
+        Some(Symbol::One(Name::Local(index as u8)))
     }
 
     /// Returns the variable that a statement sets, created if necessary.
     pub fn place(&mut self, name: &str) -> Result<Symbol, String> {
-        if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
-            return Ok(match count {
-                1 => Symbol::One(Name::Shared(*base)),
-                _ => Symbol::Many { base: *base, count: *count },
-            });
-        }
         if name == "done" {
             return Ok(Symbol::One(Name::Shared(word::DONE as u8)));
         }
-        if let Some(index) = self.locals.iter().position(|known| known == name) {
-            return Ok(Symbol::One(Name::Local(index as u8)));
+        if let Some(found) = self.shared(name).or_else(|| self.find_local(name)) {
+            return Ok(found);
         }
         self.free(name)?;
         Ok(Symbol::One(Name::Local(self.local(name)?)))
@@ -132,9 +137,7 @@ impl Names {
 
     /// Creates a variable without a name.
     pub fn hidden(&mut self) -> Result<u8, String> {
-        self.hidden += 1;
-        let name = format!("({})", self.hidden);
-        self.local(&name)
+        self.local("")
     }
 
     fn local(&mut self, name: &str) -> Result<u8, String> {
@@ -157,23 +160,21 @@ impl Names {
             return Ok(Symbol::One(Name::Parameter(index as u8)));
         }
         let program = matches!(context, Context::Program | Context::Stored);
-        if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
-            return match (program, count) {
-                (false, _) => Err(without_value(name, context)),
-                (true, 1) => Ok(Symbol::One(Name::Shared(*base))),
-                (true, _) => Ok(Symbol::Many { base: *base, count: *count }),
-            };
+        match self.shared(name) {
+            Some(found) if program => return Ok(found),
+            Some(_) => return Err(without_value(name, context)),
+            None => {}
         }
-        if program && let Some(index) = self.locals.iter().position(|known| known == name) {
-            return Ok(Symbol::One(Name::Local(index as u8)));
+        if program && let Some(found) = self.find_local(name) {
+            return Ok(found);
         }
         Err(format!("no `{name}` here; there are {}", self.known(context)))
     }
 
     /// Returns the shared word with this name, for statements that change it in place.
     pub fn shared_word(&self, name: &str) -> Result<u8, String> {
-        match self.shared.iter().find(|(known, ..)| known == name) {
-            Some((_, base, 1)) => Ok(*base),
+        match self.shared(name) {
+            Some(Symbol::One(Name::Shared(word))) => Ok(word),
             _ => Err(format!("`{name}` is not a single word of [shared]")),
         }
     }
@@ -183,7 +184,7 @@ impl Names {
         if matches!(context, Context::Program | Context::Stored) {
             known.extend(self.shared.iter().map(|(name, ..)| name.as_str()));
             let named = self.locals.iter().map(String::as_str);
-            known.extend(named.filter(|name| !name.starts_with('(')));
+            known.extend(named.filter(|name| !name.is_empty()));
         }
         let fixed = FIXED.iter().filter(|(.., contexts)| contexts.contains(&context));
         known.extend(fixed.map(|(name, ..)| *name));
@@ -191,20 +192,5 @@ impl Names {
             return "none".into();
         }
         known.join(", ")
-    }
-}
-
-/// Returns the variable of a name, if it can be set.
-pub(crate) fn settable(name: Name) -> Option<Place> {
-    match name {
-        Name::Local(index) => Some(Place::Local(index)),
-        Name::Shared(index) => Some(Place::Shared(index)),
-        Name::Parameter(_)
-        | Name::Cpu
-        | Name::Cpus
-        | Name::Now
-        | Name::Stopped
-        | Name::Offset
-        | Name::Nanoseconds => None,
     }
 }
