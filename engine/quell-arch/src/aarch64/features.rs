@@ -117,55 +117,33 @@ impl Features {
 pub(crate) mod registers {
     //! Reads of the registers.
 
-    blocks! {
-        BLOCKS of "aarch64";
+    /// Defines a function for each read.
+    macro_rules! reads {
+        ($($name:ident: $mode:ident $text:literal;)+) => {
+            blocks! {
+                BLOCKS of "aarch64";
 
-        pub(super) unsafe fn mmfr0() -> u64 {
-            privileged: "mrs x0, id_aa64mmfr0_el1";
-            returns("x0"),
-            options(nomem, nostack, preserves_flags)
-        }
+                $(pub(crate) unsafe fn $name() -> u64 {
+                    $mode: $text;
+                    returns("x0"),
+                    options(nomem, nostack, preserves_flags)
+                })+
+            }
+        };
+    }
 
-        pub(super) unsafe fn mmfr1() -> u64 {
-            privileged: "mrs x0, id_aa64mmfr1_el1";
-            returns("x0"),
-            options(nomem, nostack, preserves_flags)
-        }
-
-        pub(super) unsafe fn mmfr2() -> u64 {
-            privileged: "mrs x0, id_aa64mmfr2_el1";
-            returns("x0"),
-            options(nomem, nostack, preserves_flags)
-        }
-
-        pub(super) unsafe fn isar0() -> u64 {
-            privileged: "mrs x0, id_aa64isar0_el1";
-            returns("x0"),
-            options(nomem, nostack, preserves_flags)
-        }
-
-        pub(super) unsafe fn dczid() -> u64 {
-            user: "mrs x0, dczid_el0";
-            returns("x0"),
-            options(nomem, nostack, preserves_flags)
-        }
+    reads! {
+        mmfr0: privileged "mrs x0, id_aa64mmfr0_el1";
+        mmfr1: privileged "mrs x0, id_aa64mmfr1_el1";
+        mmfr2: privileged "mrs x0, id_aa64mmfr2_el1";
+        isar0: privileged "mrs x0, id_aa64isar0_el1";
+        dczid: user "mrs x0, dczid_el0";
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cortex_a72_has_wide_asids_and_no_ranges() {
-        // Values of the Cortex-A72 technical reference manual.
-        let features =
-            Features::decode(Registers { mmfr0: 0x1124, dczid: 4, ..Registers::default() });
-        assert_eq!(features.asid_bits, 16);
-        assert_eq!(features.physical_range, 4);
-        assert_eq!(features.zero_block, 64);
-        assert!(!features.range && !features.hardware_dirty && !features.level_hint);
-    }
 
     #[test]
     fn later_features_have_their_fields() {

@@ -177,6 +177,44 @@ pub fn operations(
 pub(crate) mod instructions {
     use super::*;
 
+    /// Defines a function for each TLBI with an operand.
+    macro_rules! with_operand {
+        ($($name:ident: $text:literal;)+) => {
+            blocks! {
+                WITH_OPERAND of "aarch64";
+
+                $(unsafe fn $name(x: u64) {
+                    privileged: $text;
+                    in("x0") x,
+                    options(nostack, preserves_flags)
+                })+
+            }
+        };
+    }
+
+    // We write the range forms as SYS because some assemblers don't know their names: op1 0, CRn 8, CRm 2 (IS) or 6, op2
+    // 1 (RVAE1), 5 (RVALE1), 3 (RVAAE1) or 7 (RVAALE1).
+    with_operand! {
+        vale1is: "tlbi vale1is, x0";
+        vae1is: "tlbi vae1is, x0";
+        vale1: "tlbi vale1, x0";
+        vae1: "tlbi vae1, x0";
+        rvale1is: "sys #0, c8, c2, #5, x0";
+        rvae1is: "sys #0, c8, c2, #1, x0";
+        rvale1: "sys #0, c8, c6, #5, x0";
+        rvae1: "sys #0, c8, c6, #1, x0";
+        vaale1is: "tlbi vaale1is, x0";
+        vaae1is: "tlbi vaae1is, x0";
+        vaale1: "tlbi vaale1, x0";
+        vaae1: "tlbi vaae1, x0";
+        rvaale1is: "sys #0, c8, c2, #7, x0";
+        rvaae1is: "sys #0, c8, c2, #3, x0";
+        rvaale1: "sys #0, c8, c6, #7, x0";
+        rvaae1: "sys #0, c8, c6, #3, x0";
+        aside1is: "tlbi aside1is, x0";
+        aside1: "tlbi aside1, x0";
+    }
+
     blocks! {
         BLOCKS of "aarch64";
 
@@ -200,123 +238,12 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
-        unsafe fn vale1is(x: u64) {
-            privileged: "tlbi vale1is, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vae1is(x: u64) {
-            privileged: "tlbi vae1is, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vale1(x: u64) {
-            privileged: "tlbi vale1, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vae1(x: u64) {
-            privileged: "tlbi vae1, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        // We write the range forms as SYS because some assemblers don't know their names: op1 0, CRn 8, CRm 2 (IS) or
-        // 6, op2 1 (RVAE1) or 5 (RVALE1).
-        unsafe fn rvale1is(x: u64) {
-            privileged: "sys #0, c8, c2, #5, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn rvae1is(x: u64) {
-            privileged: "sys #0, c8, c2, #1, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn rvale1(x: u64) {
-            privileged: "sys #0, c8, c6, #5, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn rvae1(x: u64) {
-            privileged: "sys #0, c8, c6, #1, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vaale1is(x: u64) {
-            privileged: "tlbi vaale1is, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vaae1is(x: u64) {
-            privileged: "tlbi vaae1is, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vaale1(x: u64) {
-            privileged: "tlbi vaale1, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vaae1(x: u64) {
-            privileged: "tlbi vaae1, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        // The forms for a range under all tags: op2 3 is RVAAE1, 7 is RVAALE1.
-        unsafe fn rvaale1is(x: u64) {
-            privileged: "sys #0, c8, c2, #7, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn rvaae1is(x: u64) {
-            privileged: "sys #0, c8, c2, #3, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn rvaale1(x: u64) {
-            privileged: "sys #0, c8, c6, #7, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn rvaae1(x: u64) {
-            privileged: "sys #0, c8, c6, #3, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
         /// Discards instructions that this processor fetched earlier: `isb`.
         ///
         /// # Safety
         /// No condition: the barrier concerns only this processor.
         pub unsafe fn isb() {
             user: "isb";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn aside1is(x: u64) {
-            privileged: "tlbi aside1is, x0";
-            in("x0") x,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn aside1(x: u64) {
-            privileged: "tlbi aside1, x0";
-            in("x0") x,
             options(nostack, preserves_flags)
         }
 

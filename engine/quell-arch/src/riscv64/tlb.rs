@@ -247,35 +247,3 @@ pub(crate) mod instructions {
 }
 #[cfg(any(test, target_arch = "riscv64"))]
 pub use instructions::*;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use quell::{Page, PageSize};
-    use std::vec::Vec;
-
-    #[test]
-    fn ranges_go_by_stride_and_tables_as_a_whole() {
-        let pages = PageRange::base(Page(0x1_2345), 2);
-        let leaves: Vec<_> = operations(pages, Scope::Leaf).collect();
-        let expected = [0x1234_5000, 0x1234_6000].map(Operation::Page);
-        assert_eq!(leaves, expected);
-        let tables: Vec<_> = operations(pages, Scope::Tables).collect();
-        assert_eq!(tables, [Operation::Tag]);
-        let large = PageRange { start: Page(0x200), pages: 0x400, stride: PageSize::Large };
-        let leaves: Vec<_> = operations(large, Scope::Leaf).collect();
-        assert_eq!(leaves, [0x20_0000, 0x40_0000].map(Operation::Page));
-    }
-
-    #[test]
-    fn roots_carry_mode_and_tag_in_the_upper_bits() {
-        assert_eq!(satp(Frame(0x80400), Tag(0x1234)), 0x9123_4000_0008_0400);
-        assert_eq!(satp(Frame(0x80400), Tag(0xffff)) & ASID, ASID);
-    }
-
-    #[test]
-    #[should_panic(expected = "beyond 56 bits")]
-    fn roots_beyond_the_register_are_refused() {
-        satp(Frame(1 << 44), Tag(1));
-    }
-}

@@ -229,13 +229,14 @@ mod tests {
         assert!(kept(2) && !kept(1) && kept(1));
         halves.loaded(Tag(2), false);
         assert!(kept(1) && !kept(2));
-        halves.invalidated(Invalidation::Everything);
-        assert!(!kept(1) && !kept(2));
-    }
-
-    #[test]
-    #[should_panic(expected = "tags of its own")]
-    fn tags_without_a_half_of_their_own_are_refused() {
-        user_tag(Tag(UserHalves::TAGS + 1));
+        let (range, scope) = (PageRange::base(Page(5), 1), Scope::Leaf);
+        halves.invalidated(Invalidation::Range { tag: Tag(1), range, scope });
+        assert!(kept(2) && !kept(1));
+        for all in
+            [Invalidation::All, Invalidation::Everything, Invalidation::Kernel { range, scope }]
+        {
+            halves.invalidated(all);
+            assert!(!kept(1) && !kept(2), "{all:?}");
+        }
     }
 }

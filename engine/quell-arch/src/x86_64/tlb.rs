@@ -291,21 +291,6 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn cr3_holds_root_tag_and_keep() {
-        assert_eq!(cr3(Frame(0x1234), Tag(5), false), 0x0123_4005);
-        assert_eq!(cr3(Frame(0x1234), Tag(0xfff), true), 0x8000_0000_0123_4fff);
-    }
-
-    #[test]
-    fn one_page_has_no_additional_pages() {
-        let range = PageRange::base(Page(0x10), 1);
-        let all: Vec<_> = Broadcast::range(Tag(3), range, Scope::Leaf, 8).collect();
-        assert_eq!(all, [Broadcast { rax: 0x10017, ecx: 0, edx: 0x3_0000 }]);
-        let tables: Vec<_> = Broadcast::range(Tag(3), range, Scope::Tables, 8).collect();
-        assert_eq!(tables[0].rax, 0x10007);
-    }
-
-    #[test]
     fn ranges_are_covered_exactly_once() {
         for max in [1, 7, 8, 1 << 16] {
             for pages in [1, 7, 8, 9, 64, 1000] {

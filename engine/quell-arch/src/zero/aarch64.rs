@@ -4,7 +4,7 @@
 //! no fence here.
 
 use super::portable::{self, in_blocks};
-use crate::aarch64::features::{Features, Registers};
+use crate::aarch64::features::{Features, Registers, registers};
 use quell_zero::{Caches, Strategy, StrategySet};
 
 /// The bytes that one turn of the `stnp` loop writes.
@@ -15,12 +15,9 @@ pub const PAGE: Strategy = Strategy::DcZva;
 
 /// Returns the bytes that one `dc zva` zeroes; 0 if it's forbidden here.
 fn zva_bytes() -> usize {
-    let registers = Registers {
-        // SAFETY: the register may be read at every exception level.
-        dczid: unsafe { dczid() },
-        ..Registers::default()
-    };
-    Features::decode(registers).zero_block as usize
+    // SAFETY: the register may be read at every exception level.
+    let dczid = unsafe { registers::dczid() };
+    Features::decode(Registers { dczid, ..Registers::default() }).zero_block as usize
 }
 
 /// Implements [`super::available`].
@@ -36,16 +33,6 @@ pub fn caches() -> Caches {
 
 blocks! {
     BLOCKS;
-
-    /// Reads DCZID_EL0, which describes `dc zva` on this processor.
-    ///
-    /// # Safety
-    /// No condition.
-    pub(crate) unsafe fn dczid() -> u64 {
-        user: "mrs x0, dczid_el0";
-        returns("x0"),
-        options(nomem, nostack, preserves_flags)
-    }
 
     /// Stores pairs of zero registers from `at` to `end`, with the hint that the memory isn't used again soon.
     ///

@@ -7,20 +7,21 @@ use crate::aarch64::tlb::{self, Operands, Operation};
 use quell::{Frame, Page, PageRange, PageSize, Scope, Tag};
 use std::vec::Vec;
 
-const SCOPES: [Scope; 2] = [Scope::Leaf, Scope::Tables];
+/// Calls a function on all processors and on this one, for each scope.
+fn in_all_forms(call: fn(Scope, bool)) {
+    for broadcast in [true, false] {
+        for scope in [Scope::Leaf, Scope::Tables] {
+            call(scope, broadcast);
+        }
+    }
+}
 
 const CASES: &[Case] = &[
     // The mnemonics: V is by address, A under all ASIDs, L for the last level only, IS for the inner shareable domain.
     (
         "by address, on all processors and on this one",
         &[],
-        || {
-            for broadcast in [true, false] {
-                for scope in SCOPES {
-                    unsafe { tlb::tlbi(Operation::Page(0x12), scope, broadcast) };
-                }
-            }
-        },
+        || in_all_forms(|scope, is| unsafe { tlb::tlbi(Operation::Page(0x12), scope, is) }),
         &[
             "tlbi vale1is, x0 | x0=0x12",
             "tlbi vae1is, x0 | x0=0x12",
@@ -32,13 +33,7 @@ const CASES: &[Case] = &[
     (
         "by range",
         &[],
-        || {
-            for broadcast in [true, false] {
-                for scope in SCOPES {
-                    unsafe { tlb::tlbi(Operation::Range(0x12), scope, broadcast) };
-                }
-            }
-        },
+        || in_all_forms(|scope, is| unsafe { tlb::tlbi(Operation::Range(0x12), scope, is) }),
         &[
             "sys #0, c8, c2, #5, x0 | x0=0x12",
             "sys #0, c8, c2, #1, x0 | x0=0x12",
@@ -49,13 +44,7 @@ const CASES: &[Case] = &[
     (
         "by address under all ASIDs",
         &[],
-        || {
-            for broadcast in [true, false] {
-                for scope in SCOPES {
-                    unsafe { tlb::tlbi_any_tag(Operation::Page(0x12), scope, broadcast) };
-                }
-            }
-        },
+        || in_all_forms(|scope, is| unsafe { tlb::tlbi_any_tag(Operation::Page(0x12), scope, is) }),
         &[
             "tlbi vaale1is, x0 | x0=0x12",
             "tlbi vaae1is, x0 | x0=0x12",
@@ -68,11 +57,9 @@ const CASES: &[Case] = &[
         "by range under all ASIDs",
         &[],
         || {
-            for broadcast in [true, false] {
-                for scope in SCOPES {
-                    unsafe { tlb::tlbi_any_tag(Operation::Range(0x12), scope, broadcast) };
-                }
-            }
+            in_all_forms(|scope, is| unsafe {
+                tlb::tlbi_any_tag(Operation::Range(0x12), scope, is)
+            })
         },
         &[
             "sys #0, c8, c2, #7, x0 | x0=0x12",
@@ -145,7 +132,10 @@ const CASES: &[Case] = &[
 
 #[test]
 fn instructions_are_those_of_the_manual() {
-    compare(CASES, &[tlb::instructions::BLOCKS, registers::BLOCKS]);
+    compare(
+        CASES,
+        &[tlb::instructions::WITH_OPERAND, tlb::instructions::BLOCKS, registers::BLOCKS],
+    );
 }
 
 /// Returns the operations that cover these pages.

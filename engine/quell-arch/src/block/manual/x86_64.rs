@@ -2,9 +2,8 @@
 //! Invalidate TLBs and Paging-Structure Caches"); AMD64 APM volume 3 (INVLPGB, TLBSYNC).
 
 use super::{Case, compare};
-use crate::x86_64::isolation::UserHalves;
 use crate::x86_64::tlb::{self, Broadcast, Invpcid};
-use quell::{Frame, Invalidation, Page, PageRange, PageSize, Scope, Tag};
+use quell::{Frame, Page, PageRange, PageSize, Scope, Tag};
 use std::format;
 use std::vec::Vec;
 
@@ -150,30 +149,6 @@ fn a_broadcast_counts_no_more_pages_than_its_field_holds() {
     let all: Vec<_> = Broadcast::range(Tag(1), huge, Scope::Leaf, 1 << 16).collect();
     let texts: Vec<_> = all.iter().map(|one| format!("{:#x} {:#x}", one.rax, one.ecx)).collect();
     assert_eq!(texts, ["0x40000017 0x800003ff"]);
-}
-
-#[test]
-fn each_invalidation_of_the_kernel_half_leaves_the_users_behind() {
-    let kept = |what: Option<Invalidation>| {
-        let halves = UserHalves::new();
-        // Both user's halves are up to date after their first use.
-        for tag in [1, 2] {
-            halves.cr3(Frame(1), Tag(tag));
-        }
-        if let Some(what) = what {
-            halves.invalidated(what);
-        }
-        [1, 2].map(|tag| halves.cr3(Frame(1), Tag(tag)) >> 63 != 0)
-    };
-    let range = PageRange::base(Page(5), 1);
-    let (tag, scope) = (Tag(1), Scope::Leaf);
-    assert_eq!(kept(None), [true, true]);
-    assert_eq!(kept(Some(Invalidation::Range { tag, range, scope })), [false, true]);
-    assert_eq!(kept(Some(Invalidation::Tag(tag))), [false, true]);
-    for all in [Invalidation::All, Invalidation::Everything, Invalidation::Kernel { range, scope }]
-    {
-        assert_eq!(kept(Some(all)), [false, false], "{all:?}");
-    }
 }
 
 /// Intel SDM volume 3, "Memory Ordering", and the pages of CLZERO and of the non-temporal stores: they're weakly

@@ -1,5 +1,7 @@
 //! The blocks of AArch64, their inputs, and blocks with wrong declarations.
 
+#![allow(dead_code, reason = "only the probes of WRONG are used")]
+
 use super::super::Block;
 use super::PAGE;
 use std::vec;
@@ -8,6 +10,7 @@ use std::vec::Vec;
 /// Every table of blocks.
 pub(super) const TABLES: &[&[Block]] = &[
     crate::zero::aarch64::BLOCKS,
+    crate::aarch64::tlb::instructions::WITH_OPERAND,
     crate::aarch64::tlb::instructions::BLOCKS,
     crate::aarch64::features::registers::BLOCKS,
     crate::hints::BLOCKS,
@@ -22,7 +25,7 @@ pub(super) fn inputs(block: &Block, page: *mut u8) -> Vec<(&'static str, u64)> {
         "dc_zva" => vec![
             ("x0", at),
             ("x1", end),
-            ("x2", 4 << (unsafe { crate::zero::aarch64::dczid() } & 0xf)),
+            ("x2", 4 << (unsafe { crate::aarch64::features::registers::dczid() } & 0xf)),
         ],
         "dczid" | "yield_cpu" => vec![],
         barrier if barrier.starts_with("dsb_") => vec![],
@@ -51,55 +54,46 @@ pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
 blocks! {
     WRONG;
 
-    #[allow(dead_code)]
     unsafe fn wrong_general() {
         user: "mov w28, w28";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_link() {
         user: "bl 2f", "2:";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_vector() {
         user: "fmov d31, d31";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_flags() {
         user: "cmp x0, x0";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_status() {
         user: "msr fpsr, xzr";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_rounding() {
         user: "msr fpcr, xzr";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_below_the_stack() {
         user: "str xzr, [sp, #-128]";
         options(nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_stack_pointer() {
         user: "add sp, sp, #16";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_too_much() {
         user: "nop";
         out("x9"),

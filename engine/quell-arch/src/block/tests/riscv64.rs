@@ -1,5 +1,7 @@
 //! The blocks of RISC-V, their inputs, and blocks with wrong declarations.
 
+#![allow(dead_code, reason = "only the probes of WRONG are used")]
+
 use super::super::Block;
 use std::vec;
 use std::vec::Vec;
@@ -33,55 +35,46 @@ pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
 blocks! {
     WRONG;
 
-    #[allow(dead_code)]
     unsafe fn wrong_general() {
         user: "addiw s5, s5, 0";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_link() {
         user: "jal 2f", "2:";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_global_pointer() {
         user: "li gp, 0";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_floating() {
         user: "fneg.d f31, f31";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_flags() {
         user: "fsflagsi zero, 0";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_rounding() {
         user: "fsrmi zero, 1";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_below_the_stack() {
         user: "sd zero, -128(sp)";
         options(nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_stack_pointer() {
         user: "addi sp, sp, 16";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_too_much() {
         user: "nop";
         out("t1"),

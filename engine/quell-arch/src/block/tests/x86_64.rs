@@ -1,5 +1,7 @@
 //! The blocks of x86-64, their inputs, and blocks with wrong declarations.
 
+#![allow(dead_code, reason = "only the probes of WRONG are used")]
+
 use super::super::Block;
 use super::PAGE;
 use std::vec;
@@ -55,80 +57,67 @@ pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
 blocks! {
     WRONG;
 
-    #[allow(dead_code)]
     unsafe fn wrong_upper_halves() {
         user: "vpxor xmm0, xmm0, xmm0", "vzeroupper";
         out("xmm0"),
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_upper_vector() {
         user: "vpxord zmm31, zmm31, zmm31";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_mask() {
         user: "kxorq k7, k7, k7";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_general() {
         user: "mov r15d, r15d";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_flags() {
         user: "cmp rax, rax";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_direction() {
         user: "std";
         options(nomem, nostack)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_red_zone() {
         user: "push rax", "pop rax";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_end_of_red_zone() {
         user: "mov byte ptr [rsp - 128], 0";
         options(nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_stack_pointer() {
         user: "lea rsp, [rsp + 8]";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_rounding() {
         user: "mov dword ptr [rsp - 4], 0x1f80", "ldmxcsr [rsp - 4]";
         options(preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_floating_point() {
         user: "fninit";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_media() {
         user: "pcmpeqd mm3, mm3";
         options(nomem, nostack, preserves_flags)
     }
 
-    #[allow(dead_code)]
     unsafe fn wrong_too_much() {
         user: "nop";
         out("r9"),
