@@ -1,9 +1,9 @@
 //! CPUs as threads: each writes its own words in pages that all others page out, migrate, write-protect, fork and
 //! unmap. No write may get lost.
 
-use crate::common::{Options, Program, be, machine};
-use quell::{Extent, Frame, Mechanism, PageSize, Policy, Tagging};
-use quell_vm::{Backing, Call, Error, MemoryMap, Node, Protection};
+use crate::common::{Options, Program, be, machine, nodes};
+use quell::{Mechanism, PageSize, Policy, Tagging};
+use quell_vm::{Backing, Call, Error, Protection};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::sync::Barrier;
@@ -106,8 +106,7 @@ fn body(program: Program, cpu: usize, shared: &SharedPages, start: &Barrier, see
 }
 
 fn run(policy: Policy, tagging: Tagging, broadcast: bool, hardware_dirty: bool, seed: u64) {
-    let node = |first, frames, slow| Node { extent: Extent { first: Frame(first), frames }, slow };
-    let map = MemoryMap::new(&[node(0x1000, 112, false), node(0x2000, 24, true)]);
+    let map = nodes(112, 24);
     let (machine, vm) = machine(Options {
         cpus: CPUS,
         map,

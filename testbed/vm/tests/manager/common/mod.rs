@@ -5,8 +5,8 @@ mod machine;
 
 pub use machine::{TestMachine, be};
 
-use quell::{Engine, Frame, LedgerEntry, PerCpuData, Policy, Tagging};
-use quell_vm::{Access, Call, Error, Fault, MemoryMap, ProcessId, Vm, VmConfig};
+use quell::{Engine, Extent, Frame, LedgerEntry, PerCpuData, Policy, Tagging};
+use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, ProcessId, Vm, VmConfig};
 use std::cell::RefCell;
 
 /// Options of a [`TestMachine`].
@@ -36,6 +36,12 @@ impl Options {
             config: |_| (),
         }
     }
+}
+
+/// Returns a fast node and a slow one with these numbers of frames.
+pub fn nodes(fast: u64, slow: u64) -> MemoryMap {
+    let node = |first, frames, slow| Node { extent: Extent { first: Frame(first), frames }, slow };
+    MemoryMap::new(&[node(0x1000, fast, false), node(0x2000, slow, true)])
 }
 
 pub type TestVm = Vm<'static, TestMachine>;
