@@ -243,8 +243,8 @@ pub struct AbstractMachine {
 
 type Verdict = Result<(), Violation>;
 
-fn breach(clause: Clause, account: String) -> Verdict {
-    Err(Violation::new(clause, account))
+fn expect(right: bool, clause: Clause, otherwise: impl FnOnce() -> String) -> Verdict {
+    if right { Ok(()) } else { Err(Violation::new(clause, otherwise())) }
 }
 
 /// Returns the pages of a range.
@@ -268,44 +268,35 @@ impl AbstractMachine {
         self.unseen.iter_mut().for_each(Vec::clear);
     }
 
-    /// Visits the values that a CPU may find in a place if it observes since a moment.
-    fn visit(&self, place: Place, cpu: usize, since: Moment, mut visit: impl FnMut(Value)) {
-        let Some(history) = self.places.get(&place) else {
-            return visit(match place {
-                Place::Area(..) | Place::Own(..) => Value::Nothing,
-                Place::Word(..) | Place::Length(_) => Value::Number(0),
-            });
+    /// Returns the values that a CPU may find in a place if it observes since a moment.
+    fn found(&self, place: Place, cpu: usize, since: Moment) -> impl Iterator<Item = Value> {
+        let history = self.places.get(&place);
+        let first = match place {
+            Place::Area(..) | Place::Own(..) => Value::Nothing,
+            Place::Word(..) | Place::Length(_) => Value::Number(0),
         };
-        let alone = history.len() == 1;
-        for change in history {
-            if alone || !is_replaced(history, change, cpu, since) {
-                change.values.iter().for_each(|value| visit(*value));
-            }
-        }
+        let changes = history.into_iter().flat_map(move |history| {
+            let is_found = move |change: &&Change| {
+                history.len() == 1 || !is_replaced(history, change, cpu, since)
+            };
+            history.iter().filter(is_found)
+        });
+        let unchanged = history.is_none().then_some(first);
+        changes.flat_map(|change| change.values.iter().copied()).chain(unchanged)
     }
 
     fn candidates(&self, place: Place, cpu: usize, since: Moment) -> Values {
-        let mut values = Values::new();
-        self.visit(place, cpu, since, |value| values.push(value));
-        values
+        self.found(place, cpu, since).collect()
     }
 
     fn numbers(&self, place: Place, cpu: usize, since: Moment) -> SmallVec<[u64; 2]> {
-        let mut numbers = SmallVec::new();
-        self.visit(place, cpu, since, |value| {
-            if let Value::Number(number) = value {
-                numbers.push(number);
-            }
-        });
-        numbers
+        let number = |value| if let Value::Number(number) = value { Some(number) } else { None };
+        self.found(place, cpu, since).filter_map(number).collect()
     }
 
     fn areas(&self, process: ProcessId, page: u64, since: Moment) -> SmallVec<[Option<Area>; 1]> {
-        let mut areas = SmallVec::new();
-        self.visit(Place::Area(process, page), NOBODY, since, |value| {
-            areas.push(if let Value::Area(area) = value { Some(area) } else { None });
-        });
-        areas
+        let area = |value| if let Value::Area(area) = value { Some(area) } else { None };
+        self.found(Place::Area(process, page), NOBODY, since).map(area).collect()
     }
 
     /// Returns the values that a load of a word behind an area may return.
@@ -315,14 +306,17 @@ impl AbstractMachine {
             Source::Shared(file, page) => return of_file((file, page)),
             Source::Own(object, page, behind) => (object, page, behind),
         };
+        let own = Place::Own(object, page, word);
         let mut words = SmallVec::new();
-        self.visit(Place::Own(object, page, word), cpu, since, |value| match (value, behind) {
-            (Value::Number(number), _) => words.push(number),
-            (_, Some(behind)) => words.extend(of_file(behind)),
-            (_, None) => words.push(0),
-        });
+        for value in self.found(own, cpu, since) {
+            match (value, behind) {
+                (Value::Number(number), _) => words.push(number),
+                (_, Some(behind)) => words.extend(of_file(behind)),
+                (_, None) => words.push(0),
+            }
+        }
         if let Some(behind) = behind {
-            words.extend(self.copies_under_way(Place::Own(object, page, word), behind, word));
+            words.extend(self.copies_under_way(own, behind, word));
         }
         words
     }
@@ -384,21 +378,21 @@ impl AbstractMachine {
         };
         let since = operation.begun;
         let mapped = |page| self.areas(operation.process, page, since).into_iter().flatten();
-        match (operation.action, place) {
-            (CpuAction::Access(_, page, word, _), Place::Own(object, at, other))
-                if other != word =>
-            {
-                let areas = mapped(page).filter(|area| area.source.is_own(object, at));
-                areas
-                    .flat_map(|area| self.words(&area, other, cpu, since))
-                    .map(Value::Number)
-                    .collect()
-            }
-            (CpuAction::Access(_, _, _, value), _) => smallvec![Value::Number(value)],
-            (
-                CpuAction::Call(Call::Map { address, protection, backing, .. }),
-                Place::Area(_, page),
-            ) => {
+        let call = match operation.action {
+            CpuAction::Call(call) => call,
+            CpuAction::Access(_, page, word, value) => match place {
+                Place::Own(object, at, other) if other != word => {
+                    let areas = mapped(page).filter(|area| area.source.is_own(object, at));
+                    let words = areas.flat_map(|area| self.words(&area, other, cpu, since));
+                    return words.map(Value::Number).collect();
+                }
+                Place::Area(..) | Place::Own(..) | Place::Word(..) | Place::Length(_) => {
+                    return smallvec![Value::Number(value)];
+                }
+            },
+        };
+        match (call, place) {
+            (Call::Map { address, protection, backing, .. }, Place::Area(_, page)) => {
                 let from = page - address.unwrap_or(0) / PAGE_BYTES;
                 let object = operation.object;
                 let source = match backing {
@@ -412,31 +406,26 @@ impl AbstractMachine {
                 };
                 smallvec![Value::Area(Area { rights: protection, source })]
             }
-            (CpuAction::Call(Call::Protect { protection, .. }), Place::Area(_, page)) => {
+            (Call::Protect { protection, .. }, Place::Area(_, page)) => {
                 mapped(page).map(|area| Value::Area(Area { rights: protection, ..area })).collect()
             }
-            (CpuAction::Call(Call::Remap { address, bytes, to }), Place::Area(_, page)) => {
+            (Call::Remap { address, bytes, to }, Place::Area(_, page)) => {
                 let to = pages(to.unwrap_or(0), bytes);
-                match to.contains(&page) {
-                    true => {
-                        mapped(page - to.start + address / PAGE_BYTES).map(Value::Area).collect()
-                    }
-                    false => smallvec![Value::Nothing],
+                if !to.contains(&page) {
+                    return smallvec![Value::Nothing];
                 }
+                mapped(page - to.start + address / PAGE_BYTES).map(Value::Area).collect()
             }
-            (CpuAction::Call(Call::Write { offset, .. }), Place::Length(_)) => {
+            (Call::Write { offset, .. }, Place::Length(_)) => {
                 let lengths = self.numbers(place, cpu, since).into_iter();
                 lengths.map(|length| Value::Number(length.max(offset + 8))).collect()
             }
-            (CpuAction::Call(Call::Write { value, .. }), _) => smallvec![Value::Number(value)],
-            (
-                CpuAction::Call(Call::Create { bytes } | Call::Truncate { bytes, .. }),
-                Place::Length(_),
-            ) => {
+            (Call::Write { value, .. }, _) => smallvec![Value::Number(value)],
+            (Call::Create { bytes } | Call::Truncate { bytes, .. }, Place::Length(_)) => {
                 smallvec![Value::Number(bytes)]
             }
-            (CpuAction::Call(Call::Truncate { .. }), _) => smallvec![Value::Number(0)],
-            (CpuAction::Call(_), _) => smallvec![Value::Nothing],
+            (Call::Truncate { .. }, _) => smallvec![Value::Number(0)],
+            _ => smallvec![Value::Nothing],
         }
     }
 
@@ -465,15 +454,8 @@ impl AbstractMachine {
             let kept = history.iter().filter(|change| !is_replaced(history, change, NOBODY, since));
             *history = kept.cloned().collect();
         }
-        history.push(Change {
-            by: cpu,
-            begun,
-            ended: [OPEN; 2],
-            unsure: true,
-            drops_pages,
-            is_copy: false,
-            values,
-        });
+        let unsure = Change { by: cpu, begun, unsure: true, ..Change::past(OPEN, values) };
+        history.push(Change { drops_pages, ..unsure });
         if let Some(operation) = &mut self.operations[cpu] {
             operation.changed.push(place);
         }
@@ -548,12 +530,10 @@ impl AbstractMachine {
         };
         for area in self.areas(process, page, begun).into_iter().flatten() {
             if let Source::Own(object, page, _) = area.source {
-                let words = (0..WORDS).map(|word| Place::Own(object, page, word));
-                for word in words
-                    .filter(|word| self.places.contains_key(word))
-                    .collect::<SmallVec<[_; WORDS]>>()
-                {
-                    self.change(cpu, word);
+                for word in (0..WORDS).map(|word| Place::Own(object, page, word)) {
+                    if self.places.contains_key(&word) {
+                        self.change(cpu, word);
+                    }
                 }
             }
         }
@@ -647,11 +627,9 @@ impl AbstractMachine {
     /// Returns whether the operation certainly changed a place, because it can have found no other area.
     fn is_certain(&self, operation: &Operation, place: Place) -> bool {
         let source = |page, access: Option<Access>| {
-            let areas = self.areas(operation.process, page, operation.begun);
-            let mut areas = areas
-                .into_iter()
-                .flatten()
-                .filter(|area| access.is_none_or(|access| area.allows(access)));
+            let areas = self.areas(operation.process, page, operation.begun).into_iter().flatten();
+            let allows = |area: &Area| access.is_none_or(|access| area.allows(access));
+            let mut areas = areas.filter(allows);
             let first = areas.next()?;
             areas.all(|area| area.source == first.source).then_some(first)
         };
@@ -673,14 +651,12 @@ impl AbstractMachine {
         let Some(operation) = &self.operations[cpu] else {
             return;
         };
-        let changed: SmallVec<[(Place, Values, bool); 2]> = operation
-            .changed
-            .iter()
-            .map(|&place| {
-                let certain = done && self.is_certain(operation, place);
-                (place, self.effect(cpu, place), certain)
-            })
-            .collect();
+        let effect = |&place| {
+            let certain = done && self.is_certain(operation, place);
+            (place, self.effect(cpu, place), certain)
+        };
+        let changed: SmallVec<[(Place, Values, bool); 2]> =
+            operation.changed.iter().map(effect).collect();
         self.now += 1;
         for (place, values, certain) in changed {
             let Some(history) = self.places.get_mut(&place) else {
@@ -730,48 +706,7 @@ impl AbstractMachine {
             return Ok(());
         };
         let areas = self.areas(process, page, begun);
-        let verdict = match result {
-            Ok(held) => {
-                let mut fitting =
-                    areas.iter().flatten().filter(|area| area.allows(access)).peekable();
-                let finds = |area: &Area| {
-                    let words = self.words(area, word, cpu, begun);
-                    access != Access::Read || words.contains(&held)
-                };
-                if fitting.peek().is_none() {
-                    breach(
-                        Clause::C3,
-                        format!("page {page:#x} allows no access of the kind {access:?}"),
-                    )
-                } else if !fitting.any(finds) {
-                    let clause = if stale { Clause::C4 } else { Clause::C2 };
-                    breach(
-                        clause,
-                        format!(
-                            "a load of page {page:#x} finds {held:#x}, which nobody has left there"
-                        ),
-                    )
-                } else {
-                    Ok(())
-                }
-            }
-            Err(fault) => {
-                let is_reason = |area: &Option<Area>| match (fault, area) {
-                    (Fault::OutOfMemory, _) | (Fault::NotMapped, None) => true,
-                    (Fault::Forbidden, Some(area)) => !area.allows(access),
-                    (Fault::BeyondEnd, Some(area)) => self.presence(area, begun)[1],
-                    _ => false,
-                };
-                if areas.iter().any(is_reason) {
-                    Ok(())
-                } else {
-                    breach(
-                        Clause::Misuse,
-                        format!("an access to page {page:#x} is refused without a reason: {fault}"),
-                    )
-                }
-            }
-        };
+        let verdict = self.judge_access((cpu, begun), (access, page, word), &areas, result, stale);
         if access == Access::Write {
             self.store(cpu);
         }
@@ -783,18 +718,45 @@ impl AbstractMachine {
         self.end(cpu, result.is_ok(), |place| matches!(place, Place::Own(..)));
         for (place, values) in copied {
             if let Some(history) = self.places.get_mut(&place) {
-                history.push(Change {
-                    by: cpu,
-                    begun,
-                    ended: [self.now; 2],
-                    unsure: true,
-                    drops_pages: false,
-                    is_copy: true,
-                    values,
-                });
+                let unsure =
+                    Change { by: cpu, begun, unsure: true, ..Change::past(self.now, values) };
+                history.push(Change { is_copy: true, ..unsure });
             }
         }
         verdict
+    }
+
+    fn judge_access(
+        &self,
+        (cpu, since): (usize, Moment),
+        (access, page, word): (Access, u64, usize),
+        areas: &[Option<Area>],
+        result: Result<u64, Fault>,
+        stale: bool,
+    ) -> Verdict {
+        let held = match result {
+            Ok(held) => held,
+            Err(fault) => {
+                let is_reason = |area: &Option<Area>| match (fault, area) {
+                    (Fault::OutOfMemory, _) | (Fault::NotMapped, None) => true,
+                    (Fault::Forbidden, Some(area)) => !area.allows(access),
+                    (Fault::BeyondEnd, Some(area)) => self.presence(area, since)[1],
+                    _ => false,
+                };
+                let account =
+                    || format!("an access to page {page:#x} is refused without a reason: {fault}");
+                return expect(areas.iter().any(is_reason), Clause::Misuse, account);
+            }
+        };
+        let mut fitting = areas.iter().flatten().filter(|area| area.allows(access)).peekable();
+        let account = || format!("page {page:#x} allows no access of the kind {access:?}");
+        expect(fitting.peek().is_some(), Clause::C3, account)?;
+        let finds = |area: &Area| {
+            access != Access::Read || self.words(area, word, cpu, since).contains(&held)
+        };
+        let account =
+            || format!("a load of page {page:#x} finds {held:#x}, which nobody has left there");
+        expect(fitting.any(finds), if stale { Clause::C4 } else { Clause::C2 }, account)
     }
 
     /// Returns the values that others find in a word of each page that a store may have copied, until they see the
@@ -836,8 +798,7 @@ impl AbstractMachine {
             return Ok(());
         };
         let verdict = self.judge_content(cpu, begun, call, result, device);
-        let verdict =
-            verdict.and_then(|()| self.judge_refusal(cpu, (process, begun), call, result));
+        let verdict = verdict.and_then(|()| self.judge_refusal(cpu, call, result));
         let call = match result {
             Ok(chosen) => self.with_address(cpu, process, call, chosen),
             Err(_) => call,
@@ -893,50 +854,44 @@ impl AbstractMachine {
         result: Result<u64, Error>,
         device: impl Fn(FileId, u64) -> Option<u64>,
     ) -> Verdict {
+        let ends = |file, fits: &dyn Fn(u64) -> bool| {
+            self.numbers(Place::Length(file), cpu, since).into_iter().any(fits)
+        };
         match (call, result) {
             (Call::Read { file, offset }, Ok(held)) => {
-                let lengths = self.numbers(Place::Length(file), cpu, since);
-                if lengths.iter().all(|&length| offset + 8 > length) {
-                    return breach(
-                        Clause::Misuse,
-                        format!("file {file} is read at {offset:#x}, behind its end"),
-                    );
-                }
-                if !(self.numbers(Place::Word(file, offset), cpu, since)).contains(&held) {
-                    let account = format!(
+                let account = || format!("file {file} is read at {offset:#x}, behind its end");
+                let is_within = ends(file, &|length| offset + 8 <= length);
+                expect(is_within, Clause::Misuse, account)?;
+                let account = || {
+                    format!(
                         "file {file} holds {held:#x} at {offset:#x}, which nobody has left there"
-                    );
-                    return breach(Clause::C2, account);
-                }
+                    )
+                };
+                let words = self.numbers(Place::Word(file, offset), cpu, since);
+                expect(words.contains(&held), Clause::C2, account)
             }
             (Call::Read { file, offset }, Err(Error::BeyondEnd)) => {
-                let lengths = self.numbers(Place::Length(file), cpu, since);
-                if lengths.iter().all(|&length| offset + 8 <= length) {
-                    return breach(
-                        Clause::Misuse,
-                        format!("file {file} does not end before {offset:#x}"),
-                    );
-                }
+                let account = || format!("file {file} does not end before {offset:#x}");
+                expect(ends(file, &|length| offset + 8 > length), Clause::Misuse, account)
             }
             (Call::Sync { file }, Ok(_)) => {
-                let lengths = self.numbers(Place::Length(file), cpu, since);
                 let all = Place::Word(file, 0)..=Place::Word(file, u64::MAX);
-                for (place, _) in self.places.range(all) {
-                    let Place::Word(_, at) = *place else { continue };
-                    if let Some(held) = device(file, at)
-                        && lengths.iter().all(|&length| at < length)
-                        && !self.numbers(*place, cpu, since).contains(&held)
-                    {
-                        let account = format!(
+                for (&place, _) in self.places.range(all) {
+                    let Place::Word(_, at) = place else { continue };
+                    let Some(held) = device(file, at) else { continue };
+                    let right = ends(file, &|length| at >= length)
+                        || self.numbers(place, cpu, since).contains(&held);
+                    let account = || {
+                        format!(
                             "file {file} was written back, but its device holds {held:#x} at {at:#x}"
-                        );
-                        return breach(Clause::C2, account);
-                    }
+                        )
+                    };
+                    expect(right, Clause::C2, account)?;
                 }
+                Ok(())
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Gives the child everything that its parent had at some moment of the fork.
@@ -985,24 +940,20 @@ impl AbstractMachine {
         }
         let since = self.now + 1;
         let PossibleAccess { page, frame, rights, held, stale } = *reach;
-        let broken = |clause, account: String| {
-            let violation = Violation::new(clause, account).in_frame(frame);
-            Err(violation.through(Page(page).address()))
-        };
         let areas = self.areas(process, page, since);
         let fits = |area: &&Area| area.grants(rights) && self.presence(area, since)[0];
         let mut fitting = areas.iter().flatten().filter(fits).peekable();
-        if fitting.peek().is_none() {
-            return broken(Clause::C3, "a program could do what its area does not allow".into());
-        }
-        let finds = |area: &Area| {
-            (0..WORDS).all(|word| self.words(area, word, cpu, since).contains(&held[word]))
+        let verdict = if fitting.peek().is_none() {
+            let account = || "a program could do what its area does not allow".into();
+            expect(false, Clause::C3, account)
+        } else {
+            let finds = |area: &Area| {
+                (0..WORDS).all(|word| self.words(area, word, cpu, since).contains(&held[word]))
+            };
+            let account = || format!("a program could load {held:x?}, which nobody left there");
+            expect(fitting.any(finds), if stale { Clause::C4 } else { Clause::C2 }, account)
         };
-        if fitting.any(finds) {
-            return Ok(());
-        }
-        let clause = if stale { Clause::C4 } else { Clause::C2 };
-        broken(clause, format!("a program could load {held:x?}, which nobody left there"))
+        verdict.map_err(|violation| violation.in_frame(frame).through(Page(page).address()))
     }
 
     fn is_stored_to(&self, process: ProcessId, page: u64) -> bool {
@@ -1038,27 +989,19 @@ impl AbstractMachine {
                 {
                     let areas = self.areas(process, at, since);
                     for word in 0..WORDS {
-                        let Some(held) = page(process, at, word) else {
-                            continue;
-                        };
+                        let Some(held) = page(process, at, word) else { continue };
                         let finds =
                             |area: &Area| self.words(area, word, NOBODY, since).contains(&held);
-                        if !areas.iter().flatten().any(finds) {
-                            let account =
-                                format!("page {at:#x} of process {process} is left with {held:#x}");
-                            return breach(Clause::C2, account);
-                        }
+                        let account =
+                            || format!("page {at:#x} of process {process} is left with {held:#x}");
+                        expect(areas.iter().flatten().any(finds), Clause::C2, account)?;
                     }
                 }
                 Place::Word(id, at) => {
-                    if let Some(held) = file(id, at)
-                        && !self.numbers(place, NOBODY, since).contains(&held)
-                    {
-                        return breach(
-                            Clause::C2,
-                            format!("file {id} is left with {held:#x} at {at:#x}"),
-                        );
-                    }
+                    let Some(held) = file(id, at) else { continue };
+                    let words = self.numbers(place, NOBODY, since);
+                    let account = || format!("file {id} is left with {held:#x} at {at:#x}");
+                    expect(words.contains(&held), Clause::C2, account)?;
                 }
                 Place::Area(..) | Place::Own(..) | Place::Length(_) => {}
             }

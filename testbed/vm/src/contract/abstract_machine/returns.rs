@@ -3,7 +3,7 @@
 //! An error needs a reason that held at some moment of the call. A call succeeds only if no reason to refuse it held
 //! during the whole call.
 
-use super::{AbstractMachine, CpuAction, Moment, OPEN, Operation, Verdict, breach, pages};
+use super::{AbstractMachine, CpuAction, Moment, OPEN, Operation, Verdict, expect, pages};
 use crate::contract::Clause;
 use crate::machine::USER_END;
 use crate::page_cache::MAX_PAGES;
@@ -37,22 +37,6 @@ impl Known {
         let life = Life { made: 0, ended: OPEN };
         self.processes.insert(first, life);
         self.running.resize(cpus, None);
-    }
-
-    /// Records that a CPU acts in a process.
-    fn acts(&mut self, cpu: usize, process: ProcessId, action: CpuAction) {
-        self.running[cpu] = match action {
-            // Until the call returns, the CPU may run either process.
-            CpuAction::Call(Call::Enter { .. }) => None,
-            _ => Some(process),
-        };
-        self.large |= match action {
-            CpuAction::Call(Call::Map { backing, .. }) => {
-                matches!(backing, Backing::Anonymous { page } if page != PageSize::Base)
-            }
-            CpuAction::Call(Call::Collapse { .. }) => true,
-            _ => false,
-        };
     }
 
     /// Records that a call in a process has returned.
@@ -111,14 +95,6 @@ fn file(call: Call) -> Option<(FileId, u64, u64)> {
     }
 }
 
-/// Returns the range to which a call moves pages.
-fn target(call: Call) -> Option<(u64, u64)> {
-    match call {
-        Call::Remap { bytes, to, .. } => to.map(|to| (to, bytes)),
-        _ => None,
-    }
-}
-
 /// Returns the process that a call enters or ends.
 fn wanted(call: Call) -> Option<ProcessId> {
     match call {
@@ -135,7 +111,11 @@ fn is_outside((address, bytes): (u64, u64)) -> bool {
 
 /// Returns whether the arguments alone are a reason for an error.
 fn is_malformed(call: Call, error: Error) -> bool {
-    let mut ranges = range(call).into_iter().chain(target(call));
+    let target = match call {
+        Call::Remap { bytes, to, .. } => to.map(|to| (to, bytes)),
+        _ => None,
+    };
+    let mut ranges = range(call).into_iter().chain(target);
     match error {
         Error::Unaligned => {
             ranges.any(|(address, _)| !address.is_multiple_of(PAGE_BYTES))
@@ -149,7 +129,7 @@ fn is_malformed(call: Call, error: Error) -> bool {
             }
             _ => ranges.any(is_outside),
         },
-        Error::Overlap => match (range(call), target(call)) {
+        Error::Overlap => match (range(call), target) {
             (Some(from), Some(to)) if !is_outside(from) && !is_outside(to) => {
                 let (from, to, bytes) = (from.0, to.0, from.1);
                 let bytes = bytes.next_multiple_of(PAGE_BYTES);
@@ -174,40 +154,32 @@ fn required(call: Call) -> Option<core::ops::Range<u64>> {
 }
 
 impl AbstractMachine {
-    /// Judges whether a call has a reason to succeed, or to fail with this error.
+    /// Judges whether a CPU's call has a reason to succeed, or to fail with this error.
     pub(super) fn judge_refusal(
         &self,
         cpu: usize,
-        by: (ProcessId, Moment),
         call: Call,
         result: Result<u64, Error>,
     ) -> Verdict {
-        if self.lost {
-            return Ok(());
-        }
-        let must = |error: &Error| self.must_refuse(cpu, by, call, *error);
-        let account = match result {
-            Err(error) if !self.may_refuse(cpu, by, call, error) => {
-                format!("{call:x?} is refused without a reason: {error}")
+        let Some(by) = self.operations[cpu].as_ref().filter(|_| !self.lost) else { return Ok(()) };
+        match result {
+            Err(error) => {
+                let account = || format!("{call:x?} is refused without a reason: {error}");
+                expect(self.may_refuse(cpu, by, call, error), Clause::Misuse, account)
             }
-            Err(_) => return Ok(()),
-            Ok(value) => match Error::ALL.into_iter().find(must) {
-                Some(error) => format!("{call:x?} succeeds although: {error}"),
-                None if self.may_return(by, call, value) => return Ok(()),
-                None => format!("{call:x?} returns {value:#x}"),
-            },
-        };
-        breach(Clause::Misuse, account)
+            Ok(value) => {
+                for error in Error::ALL {
+                    let account = || format!("{call:x?} succeeds although: {error}");
+                    expect(!self.must_refuse(cpu, by, call, error), Clause::Misuse, account)?;
+                }
+                let account = || format!("{call:x?} returns {value:#x}");
+                expect(self.may_return(by, call, value), Clause::Misuse, account)
+            }
+        }
     }
 
-    fn may_refuse(
-        &self,
-        cpu: usize,
-        (process, since): (ProcessId, Moment),
-        call: Call,
-        error: Error,
-    ) -> bool {
-        let may_lack = |page| self.areas(process, page, since).contains(&None);
+    fn may_refuse(&self, cpu: usize, by: &Operation, call: Call, error: Error) -> bool {
+        let may_lack = |page| self.areas(by.process, page, by.begun).contains(&None);
         match error {
             Error::Unaligned | Error::BadRange | Error::Overlap => is_malformed(call, error),
             Error::NotMapped => required(call).is_some_and(|mut pages| pages.any(may_lack)),
@@ -235,17 +207,13 @@ impl AbstractMachine {
             Error::NoProcess => wanted(call).is_some_and(|wanted| {
                 let ends = |operation: &Operation| operation.ends() == Some(wanted);
                 let life = self.known.processes.get(&wanted);
-                life.is_none_or(|life| life.made >= since || life.ended != OPEN)
+                life.is_none_or(|life| life.made >= by.begun || life.ended != OPEN)
                     || self.others(cpu).any(ends)
             }),
-            Error::Busy => {
-                let operation = self.operations[cpu].as_ref();
-                operation
-                    .is_some_and(|operation| operation.ends().is_some() && operation.may_be_busy)
-            }
+            Error::Busy => by.ends().is_some() && by.may_be_busy,
             Error::NoFile => file(call).is_some_and(|(file, ..)| {
                 let made = self.known.files.get(&file);
-                made.is_none_or(|&made| made >= since)
+                made.is_none_or(|&made| made >= by.begun)
             }),
             // Judged with the length of the file.
             Error::BeyondEnd => matches!(call, Call::Read { .. }),
@@ -256,14 +224,8 @@ impl AbstractMachine {
     }
 
     /// Returns whether a reason for an error held during the whole call.
-    fn must_refuse(
-        &self,
-        cpu: usize,
-        (process, since): (ProcessId, Moment),
-        call: Call,
-        error: Error,
-    ) -> bool {
-        let lacks = |page| self.areas(process, page, since).iter().all(Option::is_none);
+    fn must_refuse(&self, cpu: usize, by: &Operation, call: Call, error: Error) -> bool {
+        let lacks = |page| self.areas(by.process, page, by.begun).iter().all(Option::is_none);
         let makes = |fits: fn(Call) -> bool| {
             let fits =
                 move |by: &Operation| matches!(by.action, CpuAction::Call(call) if fits(call));
@@ -274,7 +236,7 @@ impl AbstractMachine {
             Error::NotMapped => required(call).is_some_and(|mut pages| pages.any(lacks)),
             Error::NoProcess => {
                 wanted(call).is_some_and(|wanted| match (self.known.processes.get(&wanted), call) {
-                    (Some(life), Call::Enter { .. }) => life.ended < since,
+                    (Some(life), Call::Enter { .. }) => life.ended < by.begun,
                     (Some(life), _) => life.ended != OPEN,
                     (None, _) => !makes(|call| matches!(call, Call::Spawn | Call::Fork)),
                 })
@@ -296,8 +258,8 @@ impl AbstractMachine {
     }
 
     /// Returns whether a call that succeeds may return a value.
-    fn may_return(&self, (process, since): (ProcessId, Moment), call: Call, value: u64) -> bool {
-        let may_lack = |page| self.areas(process, page, since).contains(&None);
+    fn may_return(&self, by: &Operation, call: Call, value: u64) -> bool {
+        let may_lack = |page| self.areas(by.process, page, by.begun).contains(&None);
         let id = value as u32;
         match call {
             Call::Map { address: Some(to), .. } | Call::Remap { to: Some(to), .. } => value == to,
@@ -308,7 +270,7 @@ impl AbstractMachine {
             }
             Call::Spawn | Call::Fork => {
                 let life = self.known.processes.get(&id);
-                life.is_none_or(|life| life.made > since && life.ended != OPEN)
+                life.is_none_or(|life| life.made > by.begun && life.ended != OPEN)
             }
             Call::Create { .. } => !self.known.files.contains_key(&id),
             Call::PageOut { bytes, .. } => value <= bytes.div_ceil(PAGE_BYTES),
@@ -317,8 +279,7 @@ impl AbstractMachine {
             Call::Reclaim { pages } => value <= pages,
             Call::Collapse { .. } => value <= 1,
             // Judged with the content of the file.
-            Call::Read { .. } => true,
-            Call::Sync { .. } => true,
+            Call::Read { .. } | Call::Sync { .. } => true,
             Call::Unmap { .. }
             | Call::Protect { .. }
             | Call::Discard { .. }
@@ -339,18 +300,27 @@ impl AbstractMachine {
 
     /// Records that a CPU acts in a process.
     pub(super) fn acts(&mut self, cpu: usize, process: ProcessId, action: CpuAction) {
-        self.known.acts(cpu, process, action);
-        let entered = match action {
-            CpuAction::Call(Call::Enter { process }) => process,
-            _ => process,
+        let call = match action {
+            CpuAction::Call(call) => call,
+            CpuAction::Access(..) => Call::Nothing,
+        };
+        let (runs, entered) = match call {
+            // Until the call returns, the CPU may run either process.
+            Call::Enter { process: entered } => (None, entered),
+            _ => (Some(process), process),
+        };
+        self.known.running[cpu] = runs;
+        self.known.large |= match call {
+            Call::Map { backing: Backing::Anonymous { page }, .. } => page != PageSize::Base,
+            Call::Collapse { .. } => true,
+            _ => false,
         };
         self.keep_busy(|ending| ending == process || ending == entered);
-        let busy = self.known.running.iter().any(|running| match action {
-            CpuAction::Call(Call::Exit { process }) => running.is_none_or(|it| it == process),
-            _ => false,
-        });
-        if let Some(operation) = &mut self.operations[cpu] {
-            operation.may_be_busy = busy;
+        if let Call::Exit { process } = call
+            && let Some(operation) = &mut self.operations[cpu]
+        {
+            let mut running = self.known.running.iter();
+            operation.may_be_busy = running.any(|runs| runs.is_none_or(|it| it == process));
         }
     }
 
