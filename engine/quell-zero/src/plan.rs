@@ -23,13 +23,10 @@ const CLASSES: usize = 19;
 
 /// Returns the class of a length: the largest power of two that isn't longer.
 const fn class(bytes: u64) -> usize {
-    let log = bytes.checked_ilog2();
-    match log {
-        Some(log) if log >= SMALLEST => {
-            let class = (log - SMALLEST) as usize;
-            if class < CLASSES { class } else { CLASSES - 1 }
-        }
-        _ => 0,
+    match bytes >> SMALLEST {
+        0 => 0,
+        pages if (pages.ilog2() as usize) < CLASSES => pages.ilog2() as usize,
+        _ => CLASSES - 1,
     }
 }
 
@@ -59,20 +56,20 @@ impl Plan {
     /// Returns the strategy for a run of `bytes`. A run shorter than 4 KB counts as 4 KB.
     #[inline]
     pub const fn strategy(&self, temperature: Temperature, bytes: u64) -> Strategy {
-        match temperature {
-            Temperature::Hot => self.hot[class(bytes)],
-            Temperature::Bypassing => self.bypassing[class(bytes)],
-        }
+        self.column(temperature)[class(bytes)]
     }
 
     /// Returns the plan's rows: the shortest length in bytes, and the strategy from there on. The shortest row is
     /// first.
     pub fn rows(&self, temperature: Temperature) -> impl Iterator<Item = (u64, Strategy)> + '_ {
-        let column = match temperature {
+        (SMALLEST..).map(|log| 1 << log).zip(self.column(temperature).iter().copied())
+    }
+
+    const fn column(&self, temperature: Temperature) -> &[Strategy; CLASSES] {
+        match temperature {
             Temperature::Hot => &self.hot,
             Temperature::Bypassing => &self.bypassing,
-        };
-        (SMALLEST..).map(|log| 1 << log).zip(column.iter().copied())
+        }
     }
 
     fn column_mut(&mut self, temperature: Temperature) -> &mut [Strategy; CLASSES] {
