@@ -21,8 +21,8 @@ pub(crate) struct Registers {
 /// The state of a probe. Only the holder of the lock around `run` uses it.
 #[repr(C, align(16))]
 pub(crate) struct State {
-    before: Registers,
-    after: Registers,
+    pub(crate) before: Registers,
+    pub(crate) after: Registers,
     host_stack: u64,
     /// FPSR and FPCR.
     host_flags: [u64; 2],
@@ -147,7 +147,8 @@ impl Registers {
     pub(crate) const VECTORS: usize = offset_of!(Registers, vectors);
     pub(crate) const FLAGS: usize = offset_of!(Registers, flags);
 
-    const ZERO: Self = Registers { general: [0; 32], vectors: [[0; 2]; 32], flags: [0; 3] };
+    pub(crate) const ZERO: Self =
+        Registers { general: [0; 32], vectors: [[0; 2]; 32], flags: [0; 3] };
 
     /// Fills all registers except `inputs` with pseudo-random bits, or with their complement.
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {
@@ -198,19 +199,4 @@ impl Registers {
 /// Translates a declaration into the names of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
     declared.into()
-}
-
-/// Runs a probe with the registers `before`, and returns the registers after it.
-///
-/// # Safety
-/// `probe` is a probe whose block may run with those inputs, and no other thread runs a probe meanwhile.
-pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
-    let state = &raw mut STATE;
-    // SAFETY: no other thread uses the state, and the probe restores the registers that the caller keeps.
-    unsafe {
-        (*state).before = *before;
-        (*state).after = Registers::ZERO;
-        probe();
-        (*state).after
-    }
 }

@@ -21,8 +21,8 @@ pub(crate) struct Registers {
 /// The state of a probe. Only the holder of the lock around `run` uses it.
 #[repr(C, align(16))]
 pub(crate) struct State {
-    before: Registers,
-    after: Registers,
+    pub(crate) before: Registers,
+    pub(crate) after: Registers,
     host_stack: u64,
     host_global: u64,
     host_fcsr: u64,
@@ -67,30 +67,10 @@ macro_rules! probe {
                 ".option arch, +d, +zifencei",
                 "addi sp, sp, -208",
                 "sd ra, 0(sp)",
-                "sd s0, 8(sp)",
-                "sd s1, 16(sp)",
-                "sd s2, 24(sp)",
-                "sd s3, 32(sp)",
-                "sd s4, 40(sp)",
-                "sd s5, 48(sp)",
-                "sd s6, 56(sp)",
-                "sd s7, 64(sp)",
-                "sd s8, 72(sp)",
-                "sd s9, 80(sp)",
-                "sd s10, 88(sp)",
-                "sd s11, 96(sp)",
-                "fsd fs0, 104(sp)",
-                "fsd fs1, 112(sp)",
-                "fsd fs2, 120(sp)",
-                "fsd fs3, 128(sp)",
-                "fsd fs4, 136(sp)",
-                "fsd fs5, 144(sp)",
-                "fsd fs6, 152(sp)",
-                "fsd fs7, 160(sp)",
-                "fsd fs8, 168(sp)",
-                "fsd fs9, 176(sp)",
-                "fsd fs10, 184(sp)",
-                "fsd fs11, 192(sp)",
+                ".irp i, 0,1,2,3,4,5,6,7,8,9,10,11",
+                "sd s\\i, 8 + 8 * \\i(sp)",
+                "fsd fs\\i, 104 + 8 * \\i(sp)",
+                ".endr",
                 "lla x31, {state}",
                 "li x30, {host}",
                 "add x30, x30, x31",
@@ -129,30 +109,10 @@ macro_rules! probe {
                 "ld gp, {host_global} - {host}(x30)",
                 "ld sp, {host_stack} - {host}(x30)",
                 "ld ra, 0(sp)",
-                "ld s0, 8(sp)",
-                "ld s1, 16(sp)",
-                "ld s2, 24(sp)",
-                "ld s3, 32(sp)",
-                "ld s4, 40(sp)",
-                "ld s5, 48(sp)",
-                "ld s6, 56(sp)",
-                "ld s7, 64(sp)",
-                "ld s8, 72(sp)",
-                "ld s9, 80(sp)",
-                "ld s10, 88(sp)",
-                "ld s11, 96(sp)",
-                "fld fs0, 104(sp)",
-                "fld fs1, 112(sp)",
-                "fld fs2, 120(sp)",
-                "fld fs3, 128(sp)",
-                "fld fs4, 136(sp)",
-                "fld fs5, 144(sp)",
-                "fld fs6, 152(sp)",
-                "fld fs7, 160(sp)",
-                "fld fs8, 168(sp)",
-                "fld fs9, 176(sp)",
-                "fld fs10, 184(sp)",
-                "fld fs11, 192(sp)",
+                ".irp i, 0,1,2,3,4,5,6,7,8,9,10,11",
+                "ld s\\i, 8 + 8 * \\i(sp)",
+                "fld fs\\i, 104 + 8 * \\i(sp)",
+                ".endr",
                 "addi sp, sp, 208",
                 "ret",
                 ".option pop",
@@ -177,7 +137,7 @@ impl Registers {
     pub(crate) const FLOATING: usize = offset_of!(Registers, floating);
     pub(crate) const FCSR: usize = offset_of!(Registers, fcsr);
 
-    const ZERO: Self = Registers { general: [0; 32], floating: [0; 32], fcsr: 0 };
+    pub(crate) const ZERO: Self = Registers { general: [0; 32], floating: [0; 32], fcsr: 0 };
 
     /// Fills all registers except `inputs` with pseudo-random bits, or with their complement.
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {
@@ -231,19 +191,4 @@ impl Registers {
 /// Translates a declaration into the names of [`Registers::changes`].
 pub(crate) fn canonical(declared: &str) -> String {
     declared.into()
-}
-
-/// Runs a probe with the registers `before`, and returns the registers after it.
-///
-/// # Safety
-/// `probe` is a probe whose block may run with those inputs, and no other thread runs a probe meanwhile.
-pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
-    let state = &raw mut STATE;
-    // SAFETY: no other thread uses the state, and the probe restores the registers that the caller keeps.
-    unsafe {
-        (*state).before = *before;
-        (*state).after = Registers::ZERO;
-        probe();
-        (*state).after
-    }
 }

@@ -22,43 +22,39 @@ pub(crate) struct Registers {
     /// The general registers, in the order of their numbers.
     general: [u64; 16],
     flags: u64,
-}
-
-/// The state of a probe. Only the holder of the lock in `run` uses it.
-#[repr(C, align(64))]
-pub(crate) struct State {
-    before: Registers,
-    after: Registers,
-    host_legacy: [u8; 512],
-    host_stack: u64,
     /// The width of vectors: 0 for 128 bits, 1 for 256 bits, 2 for 512 bits and mask registers.
     width: u64,
 }
 
+/// The state of a probe. Only the holder of the lock around `run` uses it.
+#[repr(C, align(64))]
+pub(crate) struct State {
+    pub(crate) before: Registers,
+    pub(crate) after: Registers,
+    host_legacy: [u8; 512],
+    host_stack: u64,
+}
+
 /// The state of the running probe.
-pub(crate) static mut STATE: State = State {
-    before: Registers::ZERO,
-    after: Registers::ZERO,
-    host_legacy: [0; 512],
-    host_stack: 0,
-    width: 0,
-};
+pub(crate) static mut STATE: State =
+    State { before: Registers::ZERO, after: Registers::ZERO, host_legacy: [0; 512], host_stack: 0 };
 
 impl State {
     pub(crate) const BEFORE: usize = offset_of!(State, before);
     pub(crate) const AFTER: usize = offset_of!(State, after);
     pub(crate) const HOST_LEGACY: usize = offset_of!(State, host_legacy);
     pub(crate) const HOST_STACK: usize = offset_of!(State, host_stack);
-    pub(crate) const WIDTH: usize = offset_of!(State, width);
+    pub(crate) const WIDTH: usize = offset_of!(State, before.width);
 }
 
 impl Registers {
-    const ZERO: Self = Registers {
+    pub(crate) const ZERO: Self = Registers {
         legacy: [0; 512],
         vectors: [[0; LANES]; 32],
         masks: [0; 8],
         general: [0; 16],
         flags: 0,
+        width: 0,
     };
 }
 
@@ -210,7 +206,7 @@ impl Registers {
     pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {
         let flip = if complement { !0u64 } else { 0 };
         let mut next = super::stream(flip);
-        let mut registers = Registers::ZERO;
+        let mut registers = Registers { width: width(), ..Registers::ZERO };
         for vector in &mut registers.vectors {
             vector.fill_with(&mut next);
         }
@@ -255,7 +251,7 @@ impl Registers {
 
     /// Returns the names of differing registers.
     pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
-        let width = width();
+        let width = self.width;
         let mut changed = Vec::new();
         let mut note = |name: String, differs: bool| {
             if differs {
@@ -303,7 +299,7 @@ pub(crate) fn canonical(declared: &str) -> String {
     GENERAL.iter().find(|names| names.contains(&declared)).map_or(declared, |names| names[0]).into()
 }
 
-/// Returns the width of this processor's vectors, for [`State::width`].
+/// Returns the width of this processor's vectors, for [`Registers::width`].
 fn width() -> u64 {
     if std::is_x86_feature_detected!("avx512bw") {
         2
@@ -311,21 +307,5 @@ fn width() -> u64 {
         1
     } else {
         0
-    }
-}
-
-/// Runs a probe with the registers `before`, and returns the registers after it.
-///
-/// # Safety
-/// `probe` is a probe whose block may run with those inputs, and no other thread runs a probe meanwhile.
-pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
-    let state = &raw mut STATE;
-    // SAFETY: no other thread uses the state, and the probe restores the registers that the caller keeps.
-    unsafe {
-        (*state).before = *before;
-        (*state).after = Registers::ZERO;
-        (*state).width = width();
-        probe();
-        (*state).after
     }
 }

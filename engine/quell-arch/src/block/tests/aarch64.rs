@@ -1,7 +1,5 @@
 //! The blocks of AArch64, their inputs, and blocks with wrong declarations.
 
-#![allow(dead_code, reason = "only the probes of WRONG are used")]
-
 use super::super::Block;
 use super::PAGE;
 use std::vec;
@@ -51,65 +49,14 @@ pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
     ("mrs ", true, false, false),
 ];
 
-blocks! {
-    WRONG;
-
-    unsafe fn wrong_general() {
-        user: "mov w28, w28";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_link() {
-        user: "bl 2f", "2:";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_vector() {
-        user: "fmov d31, d31";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_flags() {
-        user: "cmp x0, x0";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_status() {
-        user: "msr fpsr, xzr";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_rounding() {
-        user: "msr fpcr, xzr";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_below_the_stack() {
-        user: "str xzr, [sp, #-128]";
-        options(nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_stack_pointer() {
-        user: "add sp, sp, #16";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_too_much() {
-        user: "nop";
-        out("x9"),
-        options(nomem, nostack, preserves_flags)
-    }
+wrong! {
+    "wrong_general": "mov w28, w28"; [] => "changes x28 and",
+    "wrong_link": "bl 2f", "2:"; [] => "changes x30 and",
+    "wrong_vector": "fmov d31, d31"; [] => "changes v31 and",
+    "wrong_flags": "cmp x0, x0"; [] => "changes flags and",
+    "wrong_status": "msr fpsr, xzr"; [] => "changes fpsr and",
+    "wrong_rounding": "msr fpcr, xzr"; [] => "changes fpcr and",
+    "wrong_below_the_stack": "str xzr, [sp, #-128]"; [] => "changes stack and",
+    "wrong_stack_pointer": "add sp, sp, #16"; [] => "changes sp and",
+    "wrong_too_much": "nop"; ["x9"] => "leaves x9 alone and",
 }
-
-/// The expected complaint about each of [`WRONG`].
-pub(super) const COMPLAINTS: &[&str] = &[
-    "wrong_general changes x28 and",
-    "wrong_link changes x30 and",
-    "wrong_vector changes v31 and",
-    "wrong_flags changes flags and",
-    "wrong_status changes fpsr and",
-    "wrong_rounding changes fpcr and",
-    "wrong_below_the_stack changes stack and",
-    "wrong_stack_pointer changes sp and",
-    "wrong_too_much leaves x9 alone and",
-];

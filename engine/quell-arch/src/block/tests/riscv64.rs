@@ -1,7 +1,5 @@
 //! The blocks of RISC-V, their inputs, and blocks with wrong declarations.
 
-#![allow(dead_code, reason = "only the probes of WRONG are used")]
-
 use super::super::Block;
 use std::vec;
 use std::vec::Vec;
@@ -32,65 +30,14 @@ pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
     ("csrr ", true, false, false),
 ];
 
-blocks! {
-    WRONG;
-
-    unsafe fn wrong_general() {
-        user: "addiw s5, s5, 0";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_link() {
-        user: "jal 2f", "2:";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_global_pointer() {
-        user: "li gp, 0";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_floating() {
-        user: "fneg.d f31, f31";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_flags() {
-        user: "fsflagsi zero, 0";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_rounding() {
-        user: "fsrmi zero, 1";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_below_the_stack() {
-        user: "sd zero, -128(sp)";
-        options(nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_stack_pointer() {
-        user: "addi sp, sp, 16";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_too_much() {
-        user: "nop";
-        out("t1"),
-        options(nomem, nostack, preserves_flags)
-    }
+wrong! {
+    "wrong_general": "addiw s5, s5, 0"; [] => "changes s5 and",
+    "wrong_link": "jal 2f", "2:"; [] => "changes ra and",
+    "wrong_global_pointer": "li gp, 0"; [] => "changes gp and",
+    "wrong_floating": "fneg.d f31, f31"; [] => "changes f31 and",
+    "wrong_flags": "fsflagsi zero, 0"; [] => "changes flags and",
+    "wrong_rounding": "fsrmi zero, 1"; [] => "changes frm and",
+    "wrong_below_the_stack": "sd zero, -128(sp)"; [] => "changes stack and",
+    "wrong_stack_pointer": "addi sp, sp, 16"; [] => "changes sp and",
+    "wrong_too_much": "nop"; ["t1"] => "leaves t1 alone and",
 }
-
-/// The expected complaint about each of [`WRONG`].
-pub(super) const COMPLAINTS: &[&str] = &[
-    "wrong_general changes s5 and",
-    "wrong_link changes ra and",
-    "wrong_global_pointer changes gp and",
-    "wrong_floating changes f31 and",
-    "wrong_flags changes flags and",
-    "wrong_rounding changes frm and",
-    "wrong_below_the_stack changes stack and",
-    "wrong_stack_pointer changes sp and",
-    "wrong_too_much leaves t1 alone and",
-];

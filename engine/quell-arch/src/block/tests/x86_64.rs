@@ -1,7 +1,5 @@
 //! The blocks of x86-64, their inputs, and blocks with wrong declarations.
 
-#![allow(dead_code, reason = "only the probes of WRONG are used")]
-
 use super::super::Block;
 use super::PAGE;
 use std::vec;
@@ -54,90 +52,19 @@ pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
     (".byte 0x0f, 0x01, 0xff", false, false, true),
 ];
 
-blocks! {
-    WRONG;
-
-    unsafe fn wrong_upper_halves() {
-        user: "vpxor xmm0, xmm0, xmm0", "vzeroupper";
-        out("xmm0"),
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_upper_vector() {
-        user: "vpxord zmm31, zmm31, zmm31";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_mask() {
-        user: "kxorq k7, k7, k7";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_general() {
-        user: "mov r15d, r15d";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_flags() {
-        user: "cmp rax, rax";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_direction() {
-        user: "std";
-        options(nomem, nostack)
-    }
-
-    unsafe fn wrong_red_zone() {
-        user: "push rax", "pop rax";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_end_of_red_zone() {
-        user: "mov byte ptr [rsp - 128], 0";
-        options(nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_stack_pointer() {
-        user: "lea rsp, [rsp + 8]";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_rounding() {
-        user: "mov dword ptr [rsp - 4], 0x1f80", "ldmxcsr [rsp - 4]";
-        options(preserves_flags)
-    }
-
-    unsafe fn wrong_floating_point() {
-        user: "fninit";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_media() {
-        user: "pcmpeqd mm3, mm3";
-        options(nomem, nostack, preserves_flags)
-    }
-
-    unsafe fn wrong_too_much() {
-        user: "nop";
-        out("r9"),
-        options(nomem, nostack, preserves_flags)
-    }
+wrong! {
+    "wrong_upper_halves": "vpxor xmm0, xmm0, xmm0", "vzeroupper"; ["xmm0"] => "changes xmm15 and",
+    "wrong_upper_vector": "vpxord zmm31, zmm31, zmm31"; [] => "changes xmm31 and",
+    "wrong_mask": "kxorq k7, k7, k7"; [] => "changes k7 and",
+    "wrong_general": "mov r15d, r15d"; [] => "changes r15 and",
+    "wrong_flags": "cmp rax, rax"; [] => "changes flags and",
+    "wrong_direction": "std"; [] => "changes flags other than the status flags",
+    "wrong_red_zone": "push rax", "pop rax"; [] => "changes stack and",
+    "wrong_end_of_red_zone": "mov byte ptr [rsp - 128], 0"; [] => "changes stack and",
+    "wrong_stack_pointer": "lea rsp, [rsp + 8]"; [] => "changes rsp and",
+    "wrong_rounding": "mov dword ptr [rsp - 4], 0x1f80", "ldmxcsr [rsp - 4]";
+        [] => "changes mxcsr and",
+    "wrong_floating_point": "fninit"; [] => "changes x87 and",
+    "wrong_media": "pcmpeqd mm3, mm3"; [] => "changes x87 and",
+    "wrong_too_much": "nop"; ["r9"] => "leaves r9 alone and",
 }
-
-/// The expected complaint about each of [`WRONG`].
-pub(super) const COMPLAINTS: &[&str] = &[
-    "wrong_upper_halves changes xmm15 and",
-    "wrong_upper_vector changes xmm31 and",
-    "wrong_mask changes k7 and",
-    "wrong_general changes r15 and",
-    "wrong_flags changes flags and",
-    "wrong_direction changes flags other than the status flags",
-    "wrong_red_zone changes stack and",
-    "wrong_end_of_red_zone changes stack and",
-    "wrong_stack_pointer changes rsp and",
-    "wrong_rounding changes mxcsr and",
-    "wrong_floating_point changes x87 and",
-    "wrong_media changes x87 and",
-    "wrong_too_much leaves r9 alone and",
-];
