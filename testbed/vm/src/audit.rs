@@ -271,7 +271,7 @@ impl<M: Machine> Vm<'_, M> {
                 view => visit(page, view)?,
             }
         }
-        let counted = self.frames.info(table).words_used();
+        let counted = self.frames.info(table).words_used.load(Ordering::Relaxed);
         if counted != used {
             return Err(format!(
                 "table {:#x} counts {counted} words in use, but has {used}",

@@ -25,6 +25,15 @@ use crate::vma::{Source, Vma};
 use alloc::sync::Arc;
 use quell::{Frame, Page, PageRange, PageSize, Purpose};
 
+/// An attempt to handle a fault.
+struct Attempt<'f, M: Machine> {
+    process: &'f Arc<Process<M>>,
+    /// The area of the page.
+    vma: &'f Vma,
+    page: Page,
+    access: Access,
+}
+
 /// The result of an attempt to handle a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -69,7 +78,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             if !allowed {
                 return Err(Fault::Forbidden);
             }
-            if self.serve(process, &vma, page, access)? == Step::Done {
+            if self.serve(&Attempt { process, vma: &vma, page, access })? == Step::Done {
                 return Ok(());
             }
             drop(vmas);
@@ -77,15 +86,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    fn serve(
-        &self,
-        process: &Arc<Process<M>>,
-        vma: &Vma,
-        page: Page,
-        access: Access,
-    ) -> Result<Step, Fault> {
+    fn serve(&self, attempt: &Attempt<'_, M>) -> Result<Step, Fault> {
+        let &Attempt { process, vma, page, access } = attempt;
         if self.looks_unmapped(process, page) {
-            return self.fill(process, vma, page, access);
+            return self.fill(attempt);
         }
         let guard = self.governing(process, page);
         match guard.view(page) {
@@ -105,13 +109,13 @@ impl<'m, M: Machine> Vm<'m, M> {
                 // We hold the slot, so that its content stays the entry's page.
                 self.swap.hold(slot);
                 drop(guard);
-                let step = self.swap_in(process, vma, page, slot);
+                let step = self.swap_in(attempt, slot);
                 self.swap.put(slot);
                 step
             }
             EntryKind::Empty | EntryKind::Marker(_) => {
                 drop(guard);
-                self.fill(process, vma, page, access)
+                self.fill(attempt)
             }
             EntryKind::Page(entry) if access != Access::Write || entry.writable => {
                 // The entry allows the access already, or lacks a bit that this fault sets.
@@ -130,7 +134,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                     (Owner::File(..), Source::File { shared: true, .. }) => {
                         drop(state);
                         drop(guard);
-                        self.file_page(process, vma, page, access)
+                        self.file_page(attempt)
                     }
                     // [mutant VmReusesSharedPage]
                     (Owner::Anonymous, _) if state.references == 1 => {
@@ -152,7 +156,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                         let seen = guard.view(page);
                         let range = guard.range(page);
                         drop(guard);
-                        let step = self.copy(process, vma, range, seen, from);
+                        let step = self.copy(attempt, range, seen, from);
                         // We drop it before the split, which waits for every reference. [mutant VmSplitsHeldBlock]
                         self.frames.put(entry.frame);
                         if step != Ok(Step::Split) {
@@ -168,16 +172,10 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Fills an entry that maps nothing.
-    fn fill(
-        &self,
-        process: &Arc<Process<M>>,
-        vma: &Vma,
-        page: Page,
-        access: Access,
-    ) -> Result<Step, Fault> {
-        match vma.source {
-            Source::Anonymous(largest) => self.zeros(process, vma, page, access, largest),
-            Source::File { .. } => self.file_page(process, vma, page, access),
+    fn fill(&self, attempt: &Attempt<'_, M>) -> Result<Step, Fault> {
+        match attempt.vma.source {
+            Source::Anonymous(largest) => self.zeros(attempt, largest),
+            Source::File { .. } => self.file_page(attempt),
         }
     }
 
@@ -190,14 +188,8 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Maps zeroed memory, in the largest page that fits and is available.
-    fn zeros(
-        &self,
-        process: &Arc<Process<M>>,
-        vma: &Vma,
-        page: Page,
-        access: Access,
-        largest: PageSize,
-    ) -> Result<Step, Fault> {
+    fn zeros(&self, attempt: &Attempt<'_, M>, largest: PageSize) -> Result<Step, Fault> {
+        let &Attempt { process, vma, page, access } = attempt;
         for size in [PageSize::Huge, PageSize::Large, PageSize::Base] {
             let start = Page(page.0 & !(size.pages() - 1));
             let fits = start >= vma.start && start.plus(size.pages()) <= vma.end;
@@ -219,8 +211,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                 None => continue,
             };
             self.charge_fault(Path::FaultAnonymous, Some(frame));
-            let guard = self.table_for(process, page, level);
-            let Some(guard) = guard else {
+            let Some(guard) = self.table_for(process, page, level) else {
                 self.frames.put(frame);
                 // The freed block may be enough for a smaller page and its tables.
                 match size {
@@ -246,13 +237,8 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Maps a page of a file, or this process's copy of it.
-    fn file_page(
-        &self,
-        process: &Arc<Process<M>>,
-        vma: &Vma,
-        page: Page,
-        access: Access,
-    ) -> Result<Step, Fault> {
+    fn file_page(&self, attempt: &Attempt<'_, M>) -> Result<Step, Fault> {
+        let &Attempt { process, vma, page, access } = attempt;
         let machine = self.machine();
         let (id, index) = vma.file_page(page).ok_or(Fault::NotMapped)?;
         let Source::File { shared, .. } = vma.source else {
@@ -278,7 +264,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             let step = match seen {
                 EntryKind::Empty | EntryKind::Marker(_) => {
                     let from = CopySource { frame, order: 0, of_file: true };
-                    self.copy(process, vma, range, seen, from)
+                    self.copy(attempt, range, seen, from)
                 }
                 _ => Ok(Step::Again),
             };
@@ -307,7 +293,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                     if info.state(machine).rmap.contains(process, page) {
                         self.frames
                             .engine()
-                            .flush_before_refill(info.deferred_flush(), &process.space);
+                            .flush_before_refill(&info.deferred_flush, &process.space);
                         info.state(machine).rmap.remove(process, page);
                     }
                 }
@@ -327,8 +313,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// Maps a copy of a block, to which the caller holds a reference, if the entry is still `seen`.
     fn copy(
         &self,
-        process: &Arc<Process<M>>,
-        vma: &Vma,
+        &Attempt { process, vma, .. }: &Attempt<'_, M>,
         range: PageRange,
         seen: EntryKind,
         original: CopySource,
@@ -394,13 +379,8 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Maps a page that was swapped out.
-    fn swap_in(
-        &self,
-        process: &Arc<Process<M>>,
-        vma: &Vma,
-        page: Page,
-        slot: u32,
-    ) -> Result<Step, Fault> {
+    fn swap_in(&self, attempt: &Attempt<'_, M>, slot: u32) -> Result<Step, Fault> {
+        let &Attempt { process, vma, page, .. } = attempt;
         let found = self.swap.read(slot, || self.alloc(0, Content::Any));
         let found = found.ok_or(Fault::OutOfMemory)?;
         // A page that is still being swapped out, perhaps with its flush pending, is mapped as the same frame and

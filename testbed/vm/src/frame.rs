@@ -26,7 +26,7 @@ use crate::lock::{Guard, Lock};
 use crate::machine::{Machine, MemoryMap, Node};
 use crate::processes::Process;
 use crate::syscall::FileId;
-use crate::table_id::{TableId, TableName};
+use crate::table_id::TableName;
 use crate::table_lock::{Places, TableLock, TableLockGuard};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -205,12 +205,16 @@ impl<M: Machine> FrameState<M> {
 
 /// The manager's record of a frame.
 pub(crate) struct FrameInfo<M: Machine> {
-    page: Lock<M::Word, ()>,
+    /// The page lock of an anonymous block.
+    pub(crate) page: Lock<M::Word, ()>,
     table: TableLock<M::Word>,
-    deferred_flush: DeferredFlush<M>,
+    /// The deferred flush of the frame, which may be empty.
+    pub(crate) deferred_flush: DeferredFlush<M>,
     state: Lock<M::Word, FrameState<M>>,
-    table_name: TableName<M::Word>,
-    used: AtomicU32,
+    /// The table that the frame holds.
+    pub(crate) table_id: TableName<M::Word>,
+    /// The number of non-empty words of the table, which changes under its lock.
+    pub(crate) words_used: AtomicU32,
 }
 
 /// A guard of the page lock of an anonymous block.
@@ -223,29 +227,14 @@ impl<M: Machine> FrameInfo<M> {
             table: TableLock::new(),
             deferred_flush: DeferredFlush::new(),
             state: Lock::new(FrameState::new()),
-            table_name: TableName::new(),
-            used: AtomicU32::new(0),
+            table_id: TableName::new(),
+            words_used: AtomicU32::new(0),
         }
     }
 
     /// Locks the state.
     pub(crate) fn state(&self, machine: &M) -> Guard<'_, M::Word, FrameState<M>> {
         self.state.lock(machine)
-    }
-
-    /// Returns the deferred flush of the frame, which may be empty.
-    pub(crate) fn deferred_flush(&self) -> &DeferredFlush<M> {
-        &self.deferred_flush
-    }
-
-    /// Locks the page of an anonymous block.
-    pub(crate) fn lock_page(&self, machine: &M) -> FrameLock<'_, M> {
-        self.page.lock(machine)
-    }
-
-    /// Locks the page of an anonymous block if no CPU holds the lock.
-    pub(crate) fn try_lock_page(&self) -> Option<FrameLock<'_, M>> {
-        self.page.try_lock()
     }
 
     /// Locks the words of a table.
@@ -262,30 +251,11 @@ impl<M: Machine> FrameInfo<M> {
         self.table.is_held()
     }
 
-    pub(crate) fn table_id(&self) -> TableId {
-        self.table_name.get()
-    }
-
-    /// Sets the table that this frame holds from now on.
-    pub(crate) fn set_table_id(&self, id: TableId) {
-        self.table_name.set(id);
-    }
-
-    /// Returns the number of non-empty words of the table.
-    pub(crate) fn words_used(&self) -> u32 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Sets the number of non-empty words of a table that isn't linked yet.
-    pub(crate) fn set_words_used(&self, used: u32) {
-        self.used.store(used, Ordering::Relaxed);
-    }
-
     /// Counts a change of a word, under the table's lock.
     pub(crate) fn count_word(&self, was_empty: bool, is_empty: bool) {
         match (was_empty, is_empty) {
-            (true, false) => self.used.fetch_add(1, Ordering::Relaxed),
-            (false, true) => self.used.fetch_sub(1, Ordering::Relaxed),
+            (true, false) => self.words_used.fetch_add(1, Ordering::Relaxed),
+            (false, true) => self.words_used.fetch_sub(1, Ordering::Relaxed),
             _ => 0,
         };
     }

@@ -209,7 +209,7 @@ impl<M: Machine> Frames<'_, M> {
             let mut stale = self.nodes[node].stale.lock(machine);
             for &frame in together {
                 let mut state = self.state(frame);
-                if !state.listed && !self.info(frame).deferred_flush().is_clear() {
+                if !state.listed && !self.info(frame).deferred_flush.is_clear() {
                     state.listed = true;
                     stale.push_back(frame);
                     self.nodes[node].free.fetch_add(1, Relaxed);
@@ -347,7 +347,7 @@ impl<M: Machine> Frames<'_, M> {
             }
             let flush_before_reuse = |&frame: &Frame| {
                 let info = self.info(frame);
-                let reused = self.engine.flush_before_reuse(info.deferred_flush()).is_some();
+                let reused = self.engine.flush_before_reuse(&info.deferred_flush).is_some();
                 if reused {
                     info.state(machine).reused();
                 }

@@ -187,7 +187,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             // Relaxed: the table is linked later.
             word.store(raw, Ordering::Relaxed);
         }
-        self.frames.info(table).set_words_used(TABLE_WORDS as u32);
+        self.frames.info(table).words_used.store(TABLE_WORDS as u32, Ordering::Relaxed);
     }
 
     /// Replaces a large page that other processes map too by a private copy, in pieces if there is no memory for a

@@ -53,7 +53,7 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Replaces every entry of the frame by a marker. Returns the entries that were present.
     fn mark_entries(&self, frame: Frame, batch: &mut SpaceBatch<'_, M>) -> Mappings<M> {
-        self.frames.info(frame).deferred_flush().begin();
+        self.frames.info(frame).deferred_flush.begin();
         let mut marked = Mappings::new();
         for mapping in self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
@@ -122,7 +122,7 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
                     // From now on an allocation that finds this frame may reuse it, because the frame may still be
                     // listed from before it was reinstated.
                     machine.note(Event::FrameFreed { frame, frames: 1 });
-                    info.deferred_flush().defer(deferred.stamp());
+                    info.deferred_flush.defer(deferred.stamp());
                     drop(state);
                     match to {
                         Some(to) => slot.set_moved(to, deferred.stamp()),
@@ -138,7 +138,7 @@ impl<'v, 'm, M: Machine> LazyUnmapBatch<'v, 'm, M> {
                             vm.frames.engine().flush_pending(&mapping.process.space);
                         }
                     }
-                    info.deferred_flush().clear();
+                    info.deferred_flush.clear();
                     slot.cached = to.map_or(SlotState::Absent, SlotState::Present);
                     for mapping in &marked {
                         info.state(machine).rmap.remove(&mapping.process, mapping.page);

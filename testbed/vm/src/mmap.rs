@@ -37,9 +37,6 @@ struct RangeResult {
     all_taken: bool,
 }
 
-/// A range of pages, all of them in areas, and the lock that keeps them there.
-type MappedRange<'p, M> = (PageRange, ReadGuard<'p, <M as quell::Hardware>::Word, VmaTree>);
-
 impl<'m, M: Machine> Vm<'m, M> {
     /// Maps memory (`mmap`). Returns the address.
     pub(crate) fn map(
@@ -79,13 +76,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Unmaps a range (`munmap`).
-    pub(crate) fn unmap(
-        &self,
-        process: &Arc<Process<M>>,
-        address: u64,
-        bytes: u64,
-    ) -> Result<u64, Error> {
-        let range = page_range(address, bytes)?;
+    pub(crate) fn unmap(&self, process: &Arc<Process<M>>, range: PageRange) -> Result<u64, Error> {
         self.machine().charge(Work::Area);
         let mut vmas = process.vmas.write(self.machine());
         self.machine().charge(Work::Path(Path::Unmap));
@@ -167,26 +158,23 @@ impl<'m, M: Machine> Vm<'m, M> {
         RangeResult { cut, taken, all_taken: base_pages == whole.pages }
     }
 
-    /// Converts a call's range to pages, and locks the areas for reading. All pages must be mapped.
-    fn mapped_range<'p>(
+    /// Locks the areas for reading. All pages of the range must be mapped.
+    fn lock_areas_of<'p>(
         &self,
         process: &'p Process<M>,
-        address: u64,
-        bytes: u64,
-    ) -> Result<MappedRange<'p, M>, Error> {
-        let range = page_range(address, bytes)?;
+        range: PageRange,
+    ) -> Result<ReadGuard<'p, M::Word, VmaTree>, Error> {
         let vmas = process.vmas.read(self.machine());
-        if vmas.covers(range) { Ok((range, vmas)) } else { Err(Error::NotMapped) }
+        if vmas.covers(range) { Ok(vmas) } else { Err(Error::NotMapped) }
     }
 
     /// Discards the pages of a range (`MADV_DONTNEED`).
     pub(crate) fn discard(
         &self,
         process: &Arc<Process<M>>,
-        address: u64,
-        bytes: u64,
+        range: PageRange,
     ) -> Result<u64, Error> {
-        let (range, vmas) = self.mapped_range(process, address, bytes)?;
+        let vmas = self.lock_areas_of(process, range)?;
         for _ in vmas.within(range) {
             self.machine().charge(Work::Path(Path::AdviseArea));
         }
@@ -218,11 +206,9 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub(crate) fn protect(
         &self,
         process: &Arc<Process<M>>,
-        address: u64,
-        bytes: u64,
+        range: PageRange,
         protection: Protection,
     ) -> Result<u64, Error> {
-        let range = page_range(address, bytes)?;
         let machine = self.machine();
         machine.charge(Work::Area);
         let mut vmas = process.vmas.write(machine);
@@ -365,10 +351,9 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub(crate) fn page_out(
         &self,
         process: &Arc<Process<M>>,
-        address: u64,
-        bytes: u64,
+        range: PageRange,
     ) -> Result<u64, Error> {
-        let (range, _vmas) = self.mapped_range(process, address, bytes)?;
+        let _vmas = self.lock_areas_of(process, range)?;
         self.split_range(process, range)?;
         Ok(self.page_out_frames(&self.mapped_frames(process, range, |_| true)))
     }
@@ -377,11 +362,10 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub(crate) fn migrate(
         &self,
         process: &Arc<Process<M>>,
-        address: u64,
-        bytes: u64,
+        range: PageRange,
         node: usize,
     ) -> Result<u64, Error> {
-        let (range, _vmas) = self.mapped_range(process, address, bytes)?;
+        let _vmas = self.lock_areas_of(process, range)?;
         let map = self.frames.map;
         if node >= map.nodes().len() {
             return Err(Error::NoNode);

@@ -244,7 +244,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         // A reused frame may be stale again, as another page. A reuse changes the owner under this lock, so both checks
         // see the same moment. [mutant VmReinstatesOtherPage]
         let own = state.owner == Owner::File(file, page);
-        let reinstated = own && info.deferred_flush().reinstate(self.frames.engine());
+        let reinstated = own && info.deferred_flush.reinstate(self.frames.engine());
         if reinstated {
             state.references = 1;
             self.machine().note(Event::FrameReinstated { frame });

@@ -39,7 +39,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         let owner = info.state(machine).owner;
         match owner {
             Owner::Anonymous => {
-                let lock = info.try_lock_page()?;
+                let lock = info.page.try_lock()?;
                 let mut state = info.state(machine);
                 if state.owner != Owner::Anonymous || state.references == 0 {
                     return None;
@@ -63,7 +63,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// Locks the page of an anonymous block, which only excludes reclaim and migration. The caller checks the frame's
     /// use afterwards, and holds no other page lock.
     pub(crate) fn lock_block(&self, frame: Frame) -> FrameLock<'_, M> {
-        self.frames.info(frame).lock_page(self.machine())
+        self.frames.info(frame).page.lock(self.machine())
     }
 
     /// Locks the page in `frame`, which the caller found mapped, without a reference. This excludes walks of the

@@ -52,7 +52,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
 
     /// Returns whether the frame is the table of this level that translates `page` for this process.
     pub(crate) fn is_table_of(&self, page: Page) -> bool {
-        self.info.table_id() == TableId::new(self.process.id, self.level, page)
+        self.info.table_id.get() == TableId::new(self.process.id, self.level, page)
     }
 
     /// Returns the pages that the word for `page` spans.
@@ -296,7 +296,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     /// has flushed the old translation ([`TableGuard::break_before_make`]).
     pub(crate) fn link(&self, page: Page, table: Frame) {
         let level = Level(self.level.0 - 1);
-        self.frames.info(table).set_table_id(TableId::new(self.process.id, level, page));
+        self.frames.info(table).table_id.set(TableId::new(self.process.id, level, page));
         self.replace(page, EntryKind::Table(table));
     }
 
@@ -310,13 +310,13 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     ) {
         let range = self.range(page);
         let stride = child.level.size().unwrap_or(PageSize::Huge);
-        child.info.set_table_id(TableId::NONE);
+        child.info.table_id.set(TableId::NONE);
         self.replace(page, EntryKind::Empty);
         gather.table_unlinked(self.process, PageRange { stride, ..range }, child.frame);
     }
 
     /// Returns whether all words are empty.
     pub(crate) fn is_empty(&self) -> bool {
-        self.info.words_used() == 0
+        self.info.words_used.load(Ordering::Relaxed) == 0
     }
 }

@@ -93,7 +93,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             };
             level = Level(level.0 - 1);
             // The words of a table that was freed in the meantime may name any frame.
-            if self.frames.get(next)?.table_id() != TableId::new(process.id, level, page) {
+            if self.frames.get(next)?.table_id.get() != TableId::new(process.id, level, page) {
                 return None;
             }
             frame = next;
@@ -122,7 +122,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     ) -> Option<TableGuard<'v, 'm, M>> {
         let root = self.frames.info(process.root());
         let id = TableId::new(process.id, Level::ROOT, Page(0));
-        while root.table_id() == id {
+        while root.table_id.get() == id {
             if let Some(guard) = self.try_descend(process, page, Level::LEAF) {
                 return Some(guard);
             }
@@ -173,7 +173,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         // A walker may read every word. [mutant VmTablesUnzeroed]
         let frame = self.alloc(0, Content::Zeros(0))?;
         let info = self.frames.info(frame);
-        info.set_words_used(0);
+        info.words_used.store(0, Ordering::Relaxed);
         let mut state = info.state(self.machine());
         // A root still has the kernel's half when it is freed. [mutant VmRootStaysZero]
         state.set_written(Owner::Table);
@@ -184,7 +184,7 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Frees a table that was never linked, or that no walker can reach.
     pub(crate) fn discard_table(&self, frame: Frame) {
-        self.frames.info(frame).set_table_id(TableId::NONE);
+        self.frames.info(frame).table_id.set(TableId::NONE);
         self.machine().note(Event::TableFreed { frame });
         self.frames.put(frame);
     }
@@ -194,7 +194,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub(crate) fn discard_root(&self, root: Frame) {
         let info = self.frames.info(root);
         let lock = info.lock_table(self.machine(), self.frames.places());
-        info.set_table_id(TableId::NONE);
+        info.table_id.set(TableId::NONE);
         drop(lock);
         self.discard_table(root);
     }
@@ -202,7 +202,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// Makes a root for the process `id`.
     pub(crate) fn new_root(&self, id: u32) -> Option<Frame> {
         let root = self.new_table(Level::ROOT)?;
-        self.frames.info(root).set_table_id(TableId::new(id, Level::ROOT, Page(0)));
+        self.frames.info(root).table_id.set(TableId::new(id, Level::ROOT, Page(0)));
         self.machine().prepare_root(root);
         Some(root)
     }

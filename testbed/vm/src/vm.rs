@@ -8,7 +8,7 @@ use crate::processes::{self, Process, Processes};
 use crate::program::{Access, Fault};
 use crate::swap::Swap;
 use crate::syscall::{Call, Error, FileId, ProcessId};
-use crate::vma::VmaTree;
+use crate::vma::{VmaTree, page_range};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -189,12 +189,14 @@ impl<'m, M: Machine> Vm<'m, M> {
             Call::Map { address, bytes, protection, backing } => {
                 self.map(process?, address, bytes, protection, backing)
             }
-            Call::Unmap { address, bytes } => self.unmap(process?, address, bytes),
+            Call::Unmap { address, bytes } => self.unmap(process?, page_range(address, bytes)?),
             Call::Protect { address, bytes, protection } => {
-                self.protect(process?, address, bytes, protection)
+                self.protect(process?, page_range(address, bytes)?, protection)
             }
-            Call::Discard { address, bytes } => self.discard(process?, address, bytes),
-            Call::PageOut { address, bytes } => self.page_out(process?, address, bytes),
+            Call::Discard { address, bytes } => self.discard(process?, page_range(address, bytes)?),
+            Call::PageOut { address, bytes } => {
+                self.page_out(process?, page_range(address, bytes)?)
+            }
             Call::Remap { address, bytes, to } => self.remap(process?, address, bytes, to),
             Call::Collapse { address } => self.collapse(process?, address),
             Call::Spawn => self.spawn().map(u64::from),
@@ -207,7 +209,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             Call::Truncate { file, bytes } => self.truncate(file, bytes),
             Call::Sync { file } => self.sync(file),
             Call::Migrate { address, bytes, node } => {
-                self.migrate(process?, address, bytes, node as usize)
+                self.migrate(process?, page_range(address, bytes)?, node as usize)
             }
             Call::Demote { pages } => Ok(self.demote(pages)),
             Call::Reclaim { pages } => {
