@@ -161,6 +161,25 @@ macro_rules! blocks {
     };
 }
 
+/// Defines blocks in one line each: they take at most one operand, return nothing, and change neither flags nor stack.
+#[cfg(any(test, target_arch = "aarch64", target_arch = "riscv64"))]
+macro_rules! short_blocks {
+    (
+        $table:ident of $architecture:tt;
+        $($name:ident($($operand:ident in $register:tt)?): $mode:ident $($text:literal),+;)+
+    ) => {
+        blocks! {
+            $table of $architecture;
+
+            $(unsafe fn $name($($operand: u64)?) {
+                $mode: $($text),+;
+                $(in($register) $operand,)?
+                options(nostack, preserves_flags)
+            })+
+        }
+    };
+}
+
 #[cfg(all(test, target_arch = "x86_64"))]
 #[macro_use]
 #[path = "block/x86_64.rs"]

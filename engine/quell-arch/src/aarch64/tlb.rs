@@ -177,66 +177,39 @@ pub fn operations(
 pub(crate) mod instructions {
     use super::*;
 
-    /// Defines a function for each TLBI with an operand.
-    macro_rules! with_operand {
-        ($($name:ident: $text:literal;)+) => {
-            blocks! {
-                WITH_OPERAND of "aarch64";
-
-                $(unsafe fn $name(x: u64) {
-                    privileged: $text;
-                    in("x0") x,
-                    options(nostack, preserves_flags)
-                })+
-            }
-        };
-    }
-
     // We write the range forms as SYS because some assemblers don't know their names: op1 0, CRn 8, CRm 2 (IS) or 6, op2
     // 1 (RVAE1), 5 (RVALE1), 3 (RVAAE1) or 7 (RVAALE1).
-    with_operand! {
-        vale1is: "tlbi vale1is, x0";
-        vae1is: "tlbi vae1is, x0";
-        vale1: "tlbi vale1, x0";
-        vae1: "tlbi vae1, x0";
-        rvale1is: "sys #0, c8, c2, #5, x0";
-        rvae1is: "sys #0, c8, c2, #1, x0";
-        rvale1: "sys #0, c8, c6, #5, x0";
-        rvae1: "sys #0, c8, c6, #1, x0";
-        vaale1is: "tlbi vaale1is, x0";
-        vaae1is: "tlbi vaae1is, x0";
-        vaale1: "tlbi vaale1, x0";
-        vaae1: "tlbi vaae1, x0";
-        rvaale1is: "sys #0, c8, c2, #7, x0";
-        rvaae1is: "sys #0, c8, c2, #3, x0";
-        rvaale1: "sys #0, c8, c6, #7, x0";
-        rvaae1: "sys #0, c8, c6, #3, x0";
-        aside1is: "tlbi aside1is, x0";
-        aside1: "tlbi aside1, x0";
+    short_blocks! {
+        SHORT_BLOCKS of "aarch64";
+
+        vale1is(operand in "x0"): privileged "tlbi vale1is, x0";
+        vae1is(operand in "x0"): privileged "tlbi vae1is, x0";
+        vale1(operand in "x0"): privileged "tlbi vale1, x0";
+        vae1(operand in "x0"): privileged "tlbi vae1, x0";
+        rvale1is(operand in "x0"): privileged "sys #0, c8, c2, #5, x0";
+        rvae1is(operand in "x0"): privileged "sys #0, c8, c2, #1, x0";
+        rvale1(operand in "x0"): privileged "sys #0, c8, c6, #5, x0";
+        rvae1(operand in "x0"): privileged "sys #0, c8, c6, #1, x0";
+        vaale1is(operand in "x0"): privileged "tlbi vaale1is, x0";
+        vaae1is(operand in "x0"): privileged "tlbi vaae1is, x0";
+        vaale1(operand in "x0"): privileged "tlbi vaale1, x0";
+        vaae1(operand in "x0"): privileged "tlbi vaae1, x0";
+        rvaale1is(operand in "x0"): privileged "sys #0, c8, c2, #7, x0";
+        rvaae1is(operand in "x0"): privileged "sys #0, c8, c2, #3, x0";
+        rvaale1(operand in "x0"): privileged "sys #0, c8, c6, #7, x0";
+        rvaae1(operand in "x0"): privileged "sys #0, c8, c6, #3, x0";
+        aside1is(operand in "x0"): privileged "tlbi aside1is, x0";
+        aside1(operand in "x0"): privileged "tlbi aside1, x0";
+        vmalle1is(): privileged "tlbi vmalle1is";
+        vmalle1(): privileged "tlbi vmalle1";
+        dsb_ishst(): user "dsb ishst";
+        dsb_ish(): user "dsb ish";
+        dsb_ish_isb(): user "dsb ish", "isb";
+        dsb_nsh_isb(): user "dsb nsh", "isb";
     }
 
     blocks! {
         BLOCKS of "aarch64";
-
-        unsafe fn dsb_ishst() {
-            user: "dsb ishst";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn dsb_ish() {
-            user: "dsb ish";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn dsb_ish_isb() {
-            user: "dsb ish", "isb";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn dsb_nsh_isb() {
-            user: "dsb nsh", "isb";
-            options(nostack, preserves_flags)
-        }
 
         /// Discards instructions that this processor fetched earlier: `isb`.
         ///
@@ -244,16 +217,6 @@ pub(crate) mod instructions {
         /// No condition: the barrier concerns only this processor.
         pub unsafe fn isb() {
             user: "isb";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vmalle1is() {
-            privileged: "tlbi vmalle1is";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn vmalle1() {
-            privileged: "tlbi vmalle1";
             options(nostack, preserves_flags)
         }
 

@@ -93,6 +93,17 @@ pub fn operations(range: PageRange, scope: Scope) -> impl Iterator<Item = Operat
 pub(crate) mod instructions {
     use super::*;
 
+    short_blocks! {
+        SHORT_BLOCKS of "riscv64";
+
+        sfence_page_of_all(address in "a0"): privileged "sfence.vma a0, zero";
+        sfence_of(tag in "a0"): privileged "sfence.vma zero, a0";
+        sfence(): privileged "sfence.vma zero, zero";
+        fence_rw(): user "fence rw, rw";
+        fence_iorw(): user "fence iorw, iorw";
+        fence_i(): user "fence.i";
+    }
+
     blocks! {
         BLOCKS of "riscv64";
 
@@ -100,38 +111,6 @@ pub(crate) mod instructions {
             privileged: "sfence.vma a0, a1";
             in("a0") address,
             in("a1") tag,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn sfence_page_of_all(address: u64) {
-            privileged: "sfence.vma a0, zero";
-            in("a0") address,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn sfence_of(tag: u64) {
-            privileged: "sfence.vma zero, a0";
-            in("a0") tag,
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn sfence() {
-            privileged: "sfence.vma zero, zero";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn fence_rw() {
-            user: "fence rw, rw";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn fence_iorw() {
-            user: "fence iorw, iorw";
-            options(nostack, preserves_flags)
-        }
-
-        unsafe fn fence_i() {
-            user: "fence.i";
             options(nostack, preserves_flags)
         }
 

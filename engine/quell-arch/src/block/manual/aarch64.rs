@@ -134,7 +134,7 @@ const CASES: &[Case] = &[
 fn instructions_are_those_of_the_manual() {
     compare(
         CASES,
-        &[tlb::instructions::WITH_OPERAND, tlb::instructions::BLOCKS, registers::BLOCKS],
+        &[tlb::instructions::SHORT_BLOCKS, tlb::instructions::BLOCKS, registers::BLOCKS],
     );
 }
 

@@ -78,5 +78,5 @@ const CASES: &[Case] = &[
 
 #[test]
 fn instructions_are_those_of_the_manual() {
-    compare(CASES, &[tlb::instructions::BLOCKS]);
+    compare(CASES, &[tlb::instructions::SHORT_BLOCKS, tlb::instructions::BLOCKS]);
 }

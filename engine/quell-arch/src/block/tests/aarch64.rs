@@ -8,7 +8,7 @@ use std::vec::Vec;
 /// Every table of blocks.
 pub(super) const TABLES: &[&[Block]] = &[
     crate::zero::aarch64::BLOCKS,
-    crate::aarch64::tlb::instructions::WITH_OPERAND,
+    crate::aarch64::tlb::instructions::SHORT_BLOCKS,
     crate::aarch64::tlb::instructions::BLOCKS,
     crate::aarch64::features::registers::BLOCKS,
     crate::hints::BLOCKS,

@@ -5,7 +5,8 @@ use std::vec;
 use std::vec::Vec;
 
 /// Every table of blocks.
-pub(super) const TABLES: &[&[Block]] = &[crate::riscv64::tlb::instructions::BLOCKS];
+pub(super) const TABLES: &[&[Block]] =
+    &[crate::riscv64::tlb::instructions::SHORT_BLOCKS, crate::riscv64::tlb::instructions::BLOCKS];
 
 /// Returns a block's inputs: registers and values. No block here reads memory.
 pub(super) fn inputs(block: &Block, _page: *mut u8) -> Vec<(&'static str, u64)> {
