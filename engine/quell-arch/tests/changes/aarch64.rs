@@ -2,7 +2,7 @@
 //! invalidation), RWHZWS and RKHRBC (changes that must go through an invalid entry, without FEAT_BBML1); "VMSAv8-64
 //! translation table format descriptors" for the bits.
 
-use super::{Architecture, LEAF, differs, gained, lost};
+use super::{Architecture, LEAF, differs, gained, is, lost, parts};
 use quell::{Flush, Level, Need, Scope};
 use quell_arch::aarch64::entry::{RULES, decode};
 
@@ -26,10 +26,6 @@ const TABLE_UXN: u32 = 60;
 const TABLE_NO_USER: u32 = 61;
 const TABLE_READ_ONLY: u32 = 62;
 const TABLE_NON_SECURE: u32 = 63;
-
-fn is(word: u64, bit: u32) -> bool {
-    word >> bit & 1 != 0
-}
 
 /// Returns whether a word is valid. Words that fault because they're invalid or reserved are never cached.
 fn is_valid(word: u64, level: Level) -> bool {
@@ -149,10 +145,6 @@ fn may_exceed(old: u64, new: u64, level: Level) -> bool {
 const AARCH64: Architecture =
     Architecture { decode, rules: RULES, demand, may_exceed, is_defined: |_, _| true };
 
-fn parts(bits: &[u32]) -> Vec<u64> {
-    bits.iter().map(|bit| 1 << bit).collect()
-}
-
 #[test]
 fn rights_of_pages() {
     let bits = [
@@ -169,7 +161,7 @@ fn rights_of_pages() {
         UXN,
         SOFTWARE_DIRTY,
     ];
-    AARCH64.check_all_pairs(0x1_0302, &parts(&bits), Level::LEAF);
+    AARCH64.check_all_pairs(0x1_0302, &parts(bits), Level::LEAF);
 }
 
 #[test]
@@ -188,7 +180,7 @@ fn attributes_of_pages() {
         UXN,
         60,
     ];
-    AARCH64.check_all_pairs(0, &parts(&bits), Level::LEAF);
+    AARCH64.check_all_pairs(0, &parts(bits), Level::LEAF);
 }
 
 #[test]
@@ -207,7 +199,7 @@ fn blocks_and_tables() {
         TABLE_NON_SECURE,
         USER,
     ];
-    AARCH64.check_all_pairs(0, &parts(&bits), Level::LARGE);
+    AARCH64.check_all_pairs(0, &parts(bits), Level::LARGE);
 }
 
 #[test]

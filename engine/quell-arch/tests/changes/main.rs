@@ -100,6 +100,14 @@ impl Architecture {
 /// The flush of a leaf under one tag that may follow the change.
 const LEAF: Flush = Flush { scope: Scope::Leaf, every_tag: false, break_first: false };
 
+fn is(word: u64, bit: u32) -> bool {
+    word >> bit & 1 != 0
+}
+
+fn parts(bits: impl IntoIterator<Item = u32>) -> Vec<u64> {
+    bits.into_iter().map(|bit| 1 << bit).collect()
+}
+
 /// Returns whether a bit changed from set to clear.
 fn lost(old: u64, new: u64, bit: u32) -> bool {
     old & !new & 1 << bit != 0

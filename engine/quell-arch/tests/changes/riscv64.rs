@@ -2,7 +2,7 @@
 //! that need a fence, and changes that may wait for a fault); "Svvptc", "Svnapot", "Svpbmt", "Svrsw60t59b" for the
 //! bits.
 
-use super::{Architecture, differs, gained, lost};
+use super::{Architecture, differs, gained, is, lost, parts};
 use quell::{Flush, Level, Need, Scope};
 use quell_arch::riscv64::entry::{decode, rules};
 
@@ -19,10 +19,6 @@ const PBMT: u32 = 61;
 const NAPOT: u32 = 63;
 /// The lowest bits of the frame of a 64 KB row, besides the N bit.
 const NAPOT_64K: u64 = 8 << 10;
-
-fn is(word: u64, bit: u32) -> bool {
-    word >> bit & 1 != 0
-}
 
 fn is_table(word: u64) -> bool {
     !is(word, READ) && !is(word, WRITE) && !is(word, EXECUTE)
@@ -105,18 +101,17 @@ const WITH_SVVPTC: Architecture = Architecture {
     ..RISCV64
 };
 
-fn parts(more: &[u64]) -> Vec<u64> {
+/// Returns the bits that matter in every entry, and `more` of one test.
+fn with(more: &[u64]) -> Vec<u64> {
     let bits = [VALID, READ, WRITE, EXECUTE, USER, GLOBAL, ACCESSED, DIRTY, PBMT];
-    let mut parts: Vec<u64> = bits.iter().map(|bit| 1 << bit).collect();
-    parts.extend(more);
-    parts
+    [&parts(bits)[..], more].concat()
 }
 
 #[test]
 fn pages() {
     let more = [1 << SOFTWARE, 1 << 14, 1 << NAPOT | NAPOT_64K];
-    RISCV64.check_all_pairs(READ_BASE, &parts(&more), Level::LEAF);
-    WITH_SVVPTC.check_all_pairs(READ_BASE, &parts(&more[1..]), Level::LEAF);
+    RISCV64.check_all_pairs(READ_BASE, &with(&more), Level::LEAF);
+    WITH_SVVPTC.check_all_pairs(READ_BASE, &with(&more[1..]), Level::LEAF);
 }
 
 /// A base with the right to read: at the lowest level a word without rights would be a table, which is reserved.
@@ -126,8 +121,8 @@ const READ_BASE: u64 = 1 << READ;
 fn large_pages_and_tables() {
     // A frame bit that both large pages and tables may have.
     let more = [1 << 19, 1 << SOFTWARE];
-    RISCV64.check_all_pairs(0, &parts(&more), Level::LARGE);
-    WITH_SVVPTC.check_all_pairs(0, &parts(&more), Level::LARGE);
+    RISCV64.check_all_pairs(0, &with(&more), Level::LARGE);
+    WITH_SVVPTC.check_all_pairs(0, &with(&more), Level::LARGE);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! recommended and on optional invalidation; and from the AMD64 APM, volume 2, "Translation-Lookaside Buffer", and for
 //! bit 51 as the encryption bit its chapter on secure memory encryption.
 
-use super::{Architecture, LEAF, differs, gained, lost};
+use super::{Architecture, LEAF, differs, gained, is, lost, parts};
 use quell::{Flush, Level, Need, Scope};
 use quell_arch::x86_64::entry::{Format, RULES};
 
@@ -30,7 +30,6 @@ fn to_the_end(flush: Flush) -> Flush {
 }
 
 fn demand(old: u64, new: u64, level: Level) -> Need {
-    let is = |word: u64, bit: u32| word >> bit & 1 != 0;
     // CPUs never cache a word that isn't present.
     if !is(old, PRESENT) {
         return Need::Nothing;
@@ -96,21 +95,16 @@ const X86_64: Architecture = Architecture {
 const BITS: [u32; 12] =
     [PRESENT, WRITE, USER, PWT, ACCESSED, DIRTY, PS_OR_PAT, GLOBAL, ENCRYPTED, NO_EXECUTE, 59, 9];
 
-fn parts(more: &[u32]) -> Vec<u64> {
-    BITS.iter().chain(more).map(|bit| 1 << bit).collect()
-}
-
 #[test]
 fn pages() {
-    X86_64.check_all_pairs(0x5000, &parts(&[13]), Level::LEAF);
+    X86_64.check_all_pairs(0x5000, &parts(BITS.into_iter().chain([13])), Level::LEAF);
 }
 
 #[test]
 fn large_pages_and_tables() {
-    X86_64.check_all_pairs(0, &parts(&[21]), Level::LARGE);
+    X86_64.check_all_pairs(0, &parts(BITS.into_iter().chain([21])), Level::LARGE);
     // The memory type of a large page has other bits.
-    let memory: Vec<u64> =
-        [PRESENT, WRITE, PWT, PCD, PS_OR_PAT, LARGE_PAT, 13, 29, 30, 31].map(|bit| 1 << bit).into();
+    let memory = parts([PRESENT, WRITE, PWT, PCD, PS_OR_PAT, LARGE_PAT, 13, 29, 30, 31]);
     X86_64.check_all_pairs(0, &memory, Level::LARGE);
     X86_64.check_all_pairs(0, &memory, Level::HUGE);
 }
