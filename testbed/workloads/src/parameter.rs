@@ -28,10 +28,13 @@ const TIMES: [(&str, u64); 4] = [("ms", 1_000_000), ("us", 1_000), ("ns", 1), ("
 
 /// Returns a whole number with the suffix of any unit, or none; `None` for everything else.
 pub(crate) fn scaled(text: &str) -> Option<u64> {
-    let (digits, factor) = BYTES
-        .iter()
-        .chain(&TIMES)
-        .find_map(|&(unit, factor)| Some((text.strip_suffix(unit)?, factor)))
+    scaled_by(text, BYTES.iter().chain(&TIMES))
+}
+
+fn scaled_by<'u>(text: &str, units: impl IntoIterator<Item = &'u (&'u str, u64)>) -> Option<u64> {
+    let (digits, factor) = units
+        .into_iter()
+        .find_map(|&(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), factor)))
         .unwrap_or((text, 1));
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
@@ -48,24 +51,17 @@ impl Unit {
 
     /// Parses a value. Returns `None` if the text isn't in the unit's notation.
     pub fn parse(self, text: &str) -> Option<u64> {
-        let scaled = |units: &[(&str, u64)]| {
-            let (digits, factor) = units
-                .iter()
-                .find_map(|&(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), factor)))
-                .unwrap_or((text, 1));
-            digits.parse::<u64>().ok()?.checked_mul(factor)
-        };
         match self {
             Unit::Count => text.parse().ok(),
-            Unit::Bytes => scaled(&BYTES),
-            Unit::Time => scaled(&TIMES),
+            Unit::Bytes => scaled_by(text, &BYTES),
+            Unit::Time => scaled_by(text, &TIMES),
             Unit::Switch => match text {
                 "yes" => Some(1),
                 "no" => Some(0),
                 _ => None,
             },
             Unit::PageSize => {
-                scaled(&BYTES).filter(|bytes| [1 << 12, 1 << 21, 1 << 30].contains(bytes))
+                scaled_by(text, &BYTES).filter(|bytes| [1 << 12, 1 << 21, 1 << 30].contains(bytes))
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::script::{
     ARGUMENTS, BackingExpr, CallBuilder, LOCALS, Op, Order, Range, Script, Statement,
     StatementError, Target,
 };
-use crate::team::{Failure, StopReason, Team, random};
+use crate::team::{Failure, StopReason, Team, word};
 use core::cell::{Cell, RefCell};
 use quell::PageSize;
 use quell_vm::machine::USER_END;
@@ -134,7 +134,7 @@ pub(crate) fn perform<U: User + ?Sized>(
         locals: [const { Cell::new(0) }; LOCALS],
         offset: Cell::new(0),
         progress: Cell::new(None),
-        random: RefCell::new(random(seed, team.user.cpu())),
+        random: RefCell::new(Pcg64::new(seed.into(), team.user.cpu() as u128)),
     };
     for thread in &script.threads {
         match thread.when.evaluate(&performer) {
@@ -289,7 +289,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 team.close();
             }
             Op::GiveUp => return Err(StopReason::Elsewhere),
-            Op::Done(amount) => team.done(self.of(amount)?),
+            Op::Done(amount) => _ = team.user.add_shared(word::DONE, self.of(amount)?),
             Op::Bystand { every, asleep } => {
                 let every = self.time(every, 100)?;
                 team.bystand(every, self.of(asleep)? != 0)?;
@@ -306,7 +306,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 let further = self.progress.get().is_none_or(|before| done > before);
                 if team.leads() && further && done <= all {
                     self.progress.set(Some(done));
-                    team.step(done, all);
+                    team.user.step(done, all);
                 }
                 *idle += 1;
             }

@@ -13,7 +13,6 @@
 use crate::script::StatementError;
 use core::cell::Cell;
 use quell_vm::{Call, Error, Fault, Mark, User};
-use rand_pcg::Pcg64;
 
 /// The number of control words.
 pub const WORDS: usize = 64;
@@ -245,19 +244,4 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     pub fn stopped(&self) -> bool {
         self.user.shared(word::STOP) != 0
     }
-
-    /// Reports the run's progress, which is independent of the work in the window. Only the first CPU calls this.
-    pub fn step(&self, done: u64, all: u64) {
-        self.user.step(done, all);
-    }
-
-    /// Adds to the work done.
-    pub fn done(&self, amount: u64) {
-        self.user.add_shared(word::DONE, amount);
-    }
-}
-
-/// Returns the random generator of a CPU: the run's seed, the CPU's stream.
-pub(crate) fn random(seed: u64, cpu: usize) -> Pcg64 {
-    Pcg64::new(seed.into(), cpu as u128)
 }
