@@ -206,8 +206,8 @@ fn presets_are_the_published_ones() {
     assert_eq!(hot.extent, extent(7, 5));
 }
 
-/// We use the order of the kernel on which zeroing by extents was measured: in a 2 MB page, the pages after the fault are cleared from
-/// the end.
+/// We use the order of the kernel on which zeroing by extents was measured: in a 2 MB page, the pages after the fault are
+/// cleared from the end.
 #[test]
 fn page_by_page_a_large_page_is_cleared_towards_the_fault() {
     let first = |policy: ClearPolicy, frames| -> Vec<u64> {
