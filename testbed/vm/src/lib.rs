@@ -23,7 +23,8 @@
 //! | `vm`, `config` | connects the parts; the entry points for calls, faults and CPUs | |
 //! | `processes`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
 //! | `fault` | demand faults and copy-on-write | `mm/memory.c` |
-//! | `mmap`, `fork` | map, unmap, protect, discard, remap, page out, migrate; copy | `mm/mmap.c`, `mm/mremap.c`, `mm/madvise.c` |
+//! | `mmap` | map, unmap, protect, discard, remap, page out, migrate | `mm/mmap.c`, `mm/madvise.c`, … |
+//! | `fork` | copying a process | `dup_mmap` |
 //! | `large` | split and collapse | `mm/huge_memory.c` |
 //! | `files`, `page_cache`, `length` | reading, writing, writeback, truncation; the pages in memory | `mm/filemap.c` |
 //! | `memory` | allocation when no frame is left | slow path of `mm/page_alloc.c` |
