@@ -1,6 +1,6 @@
 //! Random programs, whose results the abstract machine judges.
 
-use crate::common::{Options, Program, be, nodes, release_machines};
+use crate::common::{Options, Program, be, nodes};
 use proptest::prelude::*;
 use quell::{Mechanism, PageSize, Policy, Tagging};
 use quell_vm::contract::AbstractMachine;
@@ -206,8 +206,6 @@ proptest! {
         options in options(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        // SAFETY: nothing of an earlier case is used any more.
-        unsafe { release_machines() };
         be(0);
         let mut run = Run::start(options);
         for op in &ops {

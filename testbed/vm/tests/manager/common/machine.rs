@@ -41,7 +41,8 @@ pub struct Cpu {
 pub struct TestMachine {
     options: Options,
     first: u64,
-    words: Vec<[AtomicU64; 512]>,
+    /// The words of each frame, once it is used.
+    words: Vec<OnceLock<Box<[AtomicU64; 512]>>>,
     pub cpus: Vec<Mutex<Cpu>>,
     pending: Vec<AtomicBool>,
     masked: Vec<AtomicBool>,
@@ -70,8 +71,7 @@ impl TestMachine {
         let cpus = options.cpus;
         TestMachine {
             first,
-            // Memory doesn't start as zeros, so the manager can't rely on that.
-            words: (first..last).map(|_| [const { AtomicU64::new(POISON) }; 512]).collect(),
+            words: (first..last).map(|_| OnceLock::new()).collect(),
             cpus: (0..cpus).map(|_| Mutex::default()).collect(),
             pending: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
             masked: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
@@ -100,7 +100,9 @@ impl TestMachine {
     }
 
     fn page(&self, frame: Frame) -> &[AtomicU64; 512] {
-        &self.words[(frame.0 - self.first) as usize]
+        // Memory doesn't start as zeros, so the manager can't rely on that.
+        self.words[(frame.0 - self.first) as usize]
+            .get_or_init(|| Box::new([const { AtomicU64::new(POISON) }; 512]))
     }
 
     fn me(&self) -> usize {

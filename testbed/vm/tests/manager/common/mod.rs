@@ -7,7 +7,6 @@ pub use machine::{TestMachine, be};
 
 use quell::{Engine, Extent, Frame, LedgerEntry, PerCpuData, Policy, Tagging};
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, ProcessId, Vm, VmConfig};
-use std::cell::RefCell;
 
 /// Options of a [`TestMachine`].
 #[derive(Clone, Debug)]
@@ -46,58 +45,18 @@ pub fn nodes(fast: u64, slow: u64) -> MemoryMap {
 
 pub type TestVm = Vm<'static, TestMachine>;
 
-thread_local! {
-    static MADE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Frees the machines that this thread has made.
-///
-/// # Safety
-/// Nothing refers to them any more.
-pub unsafe fn release_machines() {
-    let made = MADE.with_borrow_mut(std::mem::take);
-    made.into_iter().for_each(|free| free());
-}
-
-/// Makes a machine with a manager; they live until [`release_machines`], or else for ever.
+/// Makes a machine with a manager, which live for ever.
 pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
-    let machine = Box::into_raw(Box::new(TestMachine::new(options.clone())));
+    let machine: &TestMachine = Box::leak(Box::new(TestMachine::new(options.clone())));
     let cpus: Box<[PerCpuData<TestMachine>]> =
         (0..options.cpus).map(|_| PerCpuData::new()).collect();
-    let cpus = Box::into_raw(cpus);
     let ledger: Box<[LedgerEntry<TestMachine>]> = (0..64).map(|_| LedgerEntry::new()).collect();
-    let ledger = Box::into_raw(ledger);
-    // SAFETY: the three were just made, and are freed only by `release_machines`.
-    let (on, engine) = unsafe {
-        (
-            &*machine,
-            Engine::new(&*machine, &*cpus, &*ledger, options.policy).expect("a machine that holds"),
-        )
-    };
+    let engine = Engine::new(machine, Box::leak(cpus), Box::leak(ledger), options.policy);
     let mut config = VmConfig::for_memory(&options.map, options.cpus);
     (options.config)(&mut config);
-    let vm = Box::into_raw(Box::new(Vm::new(engine, config)));
-    MADE.with_borrow_mut(|made| {
-        made.push(Box::new(move || {
-            // SAFETY: each was made by `Box::into_raw` above, and the caller of `release_machines` guarantees that
-            // nothing refers to them. The borrower is dropped before the data that it borrows.
-            unsafe {
-                drop(Box::from_raw(vm));
-                drop(Box::from_raw(ledger));
-                drop(Box::from_raw(cpus));
-                drop(Box::from_raw(machine));
-            }
-        }))
-    });
-    // SAFETY: it was made by `Box::into_raw`, and is dropped by `release_machines` alone, when nothing refers to it.
-    let vm: &'static TestVm = unsafe { &*vm };
-    let machine = on;
-    assert!(
-        machine
-            .handler
-            .set(Box::new(|| vm.engine().this_cpu().mask_interrupts().on_interrupt()))
-            .is_ok()
-    );
+    let vm: &TestVm = Box::leak(Box::new(Vm::new(engine.expect("a machine that holds"), config)));
+    let handle = || vm.engine().this_cpu().mask_interrupts().on_interrupt();
+    assert!(machine.handler.set(Box::new(handle)).is_ok());
     if options.alone {
         for cpu in (0..options.cpus).rev() {
             be(cpu);
