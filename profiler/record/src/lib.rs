@@ -6,7 +6,7 @@
 //! lost. The result is a [`report::Report`] with the advice of [`advise`]. [`show`] writes it in other formats.
 //!
 //! * [`trial`] measures whether a change helped.
-//! * `events` (Linux only) lists the events of a live recording.
+//! * [`events`] lists the events of a live recording.
 //! * [`top`] computes the costs second by second, while they arise.
 //! * [`workload`] turns a recording into a workload that we can run again.
 //!
@@ -17,7 +17,6 @@ pub mod advise;
 mod answer;
 pub mod attribute;
 mod event;
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod events;
 pub mod figures;
 pub mod import;

@@ -230,10 +230,6 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Sink for Top<F> {
         (self.tell)(second)
     }
 
-    fn written(&self) -> u64 {
-        0
-    }
-
     fn finish(self, _: &mut Symbols) -> io::Result<()> {
         Ok(())
     }
@@ -277,11 +273,9 @@ mod tests {
     fn progress(elapsed_ms: u64, summed_ms: u64) -> Progress {
         Progress {
             elapsed: Duration::from_millis(elapsed_ms),
-            recorded: Duration::ZERO,
             summed: Duration::from_millis(summed_ms),
             kept: 0,
             lost: 0,
-            bytes: 0,
         }
     }
 

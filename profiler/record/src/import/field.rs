@@ -1,8 +1,8 @@
 //! Parses the text that an event prints into fields.
 //!
 //! Each event prints in a format of its own, but nearly all print `name=value` or `name: value`, one after the other.
-//! We read that form, and handle the few others by their names. A line in neither form yields an event without fields,
-//! never an error, because a later kernel may print more than this one.
+//! We read that form, and the results of system calls. A line in neither form yields an event without fields, never an
+//! error, because a later kernel may print more than this one.
 
 use std::sync::Arc;
 
@@ -15,10 +15,9 @@ pub type Fields = Vec<(Arc<str>, Value)>;
 pub fn of(name: &str, text: &str, names: &mut NameTable) -> Fields {
     let text = text.trim();
     let event = name.rsplit(':').next().unwrap_or(name);
-    match event {
-        "sched_switch" => switch(text, names),
-        _ if event.starts_with("sys_exit_") => returned(text, names),
-        _ => pairs(text, names),
+    match event.starts_with("sys_exit_") {
+        true => returned(text, names),
+        false => pairs(text, names),
     }
 }
 
@@ -30,38 +29,6 @@ fn returned(text: &str, names: &mut NameTable) -> Fields {
         Some(value) => vec![(names.get("ret"), value)],
         None => Vec::new(),
     }
-}
-
-/// Parses `prev_comm=… prev_pid=1 … ==> next_comm=… next_pid=2 …`, or `a:1 [120] S ==> b:2 [120]`. Names may contain
-/// any character.
-fn switch(text: &str, names: &mut NameTable) -> Fields {
-    let Some((from, to)) = text.split_once(" ==> ") else {
-        return pairs(text, names);
-    };
-    let named = |half: &str, side: &str| {
-        let (comm, rest) =
-            half.strip_prefix(&format!("{side}_comm="))?.rsplit_once(&format!(" {side}_pid="))?;
-        Some((comm.to_owned(), first_number(rest)?))
-    };
-    let short = |half: &str| {
-        let (task, _) = half.split_once(" [")?;
-        let (comm, tid) = task.rsplit_once(':')?;
-        Some((comm.to_owned(), tid.parse().ok()?))
-    };
-    let mut fields = Vec::with_capacity(5);
-    for (half, side) in [(from, "prev"), (to, "next")] {
-        let Some((comm, tid)) = named(half, side).or_else(|| short(half)) else {
-            continue;
-        };
-        fields.push((names.get(&format!("{side}_comm")), Value::Text(names.get(&comm))));
-        fields.push((names.get(&format!("{side}_pid")), Value::Signed(tid)));
-    }
-    fields
-}
-
-fn first_number(text: &str) -> Option<i64> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    text[..end].parse().ok()
 }
 
 /// Parses `name=value` and `name: value`, in any mixture, separated by blanks or commas.
@@ -135,57 +102,49 @@ fn number(text: &str) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn read(event: &str, text: &str) -> Vec<(String, Value)> {
-        let fields = of(event, text, &mut NameTable::default());
-        let fields = fields.into_iter();
-        fields.map(|(name, value)| (name.to_string(), value)).collect()
-    }
-
     #[test]
-    fn a_flush_says_its_pages_and_its_reason() {
-        let fields = read("tlb:tlb_flush", "pages:-1 reason:remote IPI send (4)");
-        assert_eq!(
-            fields,
-            [("pages".into(), Value::Signed(-1)), ("reason".into(), Value::Signed(4))]
-        );
-    }
-
-    #[test]
-    fn functions_stay_text_and_addresses_become_numbers() {
-        let fields = read(
-            "csd:csd_queue_cpu",
-            "cpu=1 callsite=on_each_cpu_cond_mask+0x20 func=flush_tlb_func csd=0xffff888627d2e420",
-        );
-        assert_eq!(fields[0].1, Value::Unsigned(1));
-        assert_eq!(fields[2], ("func".into(), Value::Text("flush_tlb_func".into())));
-        assert_eq!(fields[3].1, Value::Unsigned(0xffff_8886_27d2_e420));
-        let entry = read("csd:csd_function_entry", "func=flush_tlb_func, csd=(nil)");
-        assert_eq!(entry[1], ("csd".into(), Value::Unsigned(0)));
-        let hashed = read("csd:csd_function_entry", "func=flush_tlb_func, csd=0000000012345678");
-        assert_eq!(hashed[1], ("csd".into(), Value::Unsigned(0x1234_5678)));
-    }
-
-    #[test]
-    fn calls_say_their_arguments_and_what_they_returned() {
-        let fields = read(
-            "syscalls:sys_enter_madvise",
-            "start: 0x7f9421ff0000, len_in: 0x00001000, behavior: 0x00000004",
-        );
-        assert_eq!(fields[1], ("len_in".into(), Value::Unsigned(4096)));
-        assert_eq!(fields[2], ("behavior".into(), Value::Unsigned(4)));
-        let exit = read("syscalls:sys_exit_madvise", "0xffffffffffffffea");
-        assert_eq!(exit, [("ret".into(), Value::Signed(-22))]);
-    }
-
-    #[test]
-    fn names_of_threads_may_hold_anything() {
-        let text = "prev_comm=a prev_pid=9 b prev_pid=17 prev_prio=120 prev_state=S ==> next_comm=x ==> y next_pid=18 next_prio=120";
-        let fields = read("sched:sched_switch", text);
-        assert_eq!(fields[0].1, Value::Text("a prev_pid=9 b".into()));
-        assert_eq!(fields[1].1, Value::Signed(17));
-        assert_eq!(fields[3].1, Value::Signed(18));
-        let short = read("sched_switch", "ba:sh:28296 [120] S ==> bash:28301 [120]");
-        assert_eq!(short[0].1, Value::Text("ba:sh".into()));
-        assert_eq!(short[3].1, Value::Signed(28301));
+    fn the_text_of_each_event_becomes_fields() {
+        let (signed, unsigned) = (Value::Signed, Value::Unsigned);
+        let text = |text: &str| Value::Text(text.into());
+        let csd = "csd:csd_function_entry";
+        let madvise = "start: 0x7f9421ff0000, len_in: 0x00001000, behavior: 0x00000004";
+        for (event, printed, expected) in [
+            (
+                "tlb:tlb_flush",
+                "pages:-1 reason:remote IPI send (4)",
+                &[("pages", signed(-1)), ("reason", signed(4))][..],
+            ),
+            (
+                "csd:csd_queue_cpu",
+                "cpu=1 callsite=on_each_cpu+0x20 func=flush_tlb_func csd=0xffff888627d2e420",
+                &[
+                    ("cpu", unsigned(1)),
+                    ("callsite", text("on_each_cpu+0x20")),
+                    ("func", text("flush_tlb_func")),
+                    ("csd", unsigned(0xffff_8886_27d2_e420)),
+                ],
+            ),
+            (csd, "func=f, csd=(nil)", &[("func", text("f")), ("csd", unsigned(0))]),
+            // A hashed address.
+            (
+                csd,
+                "func=f, csd=0000000012345678",
+                &[("func", text("f")), ("csd", unsigned(0x1234_5678))],
+            ),
+            (
+                "syscalls:sys_enter_madvise",
+                madvise,
+                &[
+                    ("start", unsigned(0x7f94_21ff_0000)),
+                    ("len_in", unsigned(4096)),
+                    ("behavior", unsigned(4)),
+                ],
+            ),
+            ("syscalls:sys_exit_madvise", "0xffffffffffffffea", &[("ret", signed(-22))]),
+        ] {
+            let fields = of(event, printed, &mut NameTable::default());
+            let expected = expected.iter().map(|(name, value)| ((*name).into(), value.clone()));
+            assert_eq!(fields, expected.collect::<Fields>(), "{printed}");
+        }
     }
 }

@@ -77,48 +77,47 @@ fn frame(address: u64, kernel: bool, symbol: &str, module: &str, names: &mut Nam
 mod tests {
     use super::*;
 
-    fn perf(line: &str) -> (Option<String>, Option<String>, bool) {
-        let frame = of_perf(line, &mut NameTable::default()).unwrap();
-        let text = |text: Option<Arc<str>>| text.map(|text| text.to_string());
-        (text(frame.symbol), text(frame.module), frame.kernel)
+    fn frame(address: u64, kernel: bool, symbol: &str, module: &str) -> Option<Frame> {
+        let known = |text: &str| (!text.is_empty()).then(|| text.into());
+        Some(Frame { address, kernel, symbol: known(symbol), module: known(module) })
     }
 
     #[test]
     fn symbols_lose_their_offset_and_keep_their_blanks() {
-        assert_eq!(
-            perf("132e core::ops::call<fn() -> (u8, u8), ()>+0x8c (/opt/a b (1)/churn)"),
+        let call = "core::ops::call<fn() -> (u8, u8), ()>";
+        for (line, expected) in [
             (
-                Some("core::ops::call<fn() -> (u8, u8), ()>".into()),
-                Some("/opt/a b (1)/churn".into()),
-                false
-            )
-        );
-        assert_eq!(
-            perf("132e core::call<fn() -> u8, ()>+0x8c (/tmp/churn)"),
-            (Some("core::call<fn() -> u8, ()>".into()), Some("/tmp/churn".into()), false)
-        );
-        assert_eq!(
-            perf("ffffffff81344e73 flush_tlb_mm_range+0x1c3 ([kernel.kallsyms])"),
-            (Some("flush_tlb_mm_range".into()), Some(KERNEL.into()), true)
-        );
-    }
-
-    #[test]
-    fn what_is_unknown_is_none() {
-        assert_eq!(perf("7ffa88400000 [unknown] ([unknown])"), (None, None, false));
-        assert!(of_perf("=> nothing", &mut NameTable::default()).is_none());
+                "132e core::ops::call<fn() -> (u8, u8), ()>+0x8c (/opt/a b (1)/churn)",
+                frame(0x132e, false, call, "/opt/a b (1)/churn"),
+            ),
+            (
+                "ffffffff81344e73 flush_tlb_mm_range+0x1c3 ([kernel.kallsyms])",
+                frame(0xffff_ffff_8134_4e73, true, "flush_tlb_mm_range", KERNEL),
+            ),
+            ("7ffa88400000 [unknown] ([unknown])", frame(0x7ffa_8840_0000, false, "", "")),
+            ("=> nothing", None),
+        ] {
+            assert_eq!(of_perf(line, &mut NameTable::default()), expected, "{line}");
+        }
     }
 
     #[test]
     fn both_spellings_of_the_kernels_own_stacks_are_read() {
-        let names = &mut NameTable::default();
-        let one = of_trace(" flush_tlb_func (ffffffff813446ac)", true, names).unwrap();
-        assert_eq!(one.symbol.as_deref(), Some("flush_tlb_func"));
-        assert_eq!(one.address, 0xffff_ffff_8134_46ac);
-        let two = of_trace("  <00007f238148bb07>", false, names).unwrap();
-        assert_eq!((two.address, two.module), (0x7f23_8148_bb07, None));
-        let three = of_trace("/usr/bin/x[+0x4f] <00005585039e632e>", false, names).unwrap();
-        assert_eq!(three.module.as_deref(), Some("/usr/bin/x"));
-        assert!(of_trace("0x0", false, names).is_none());
+        for (text, kernel, expected) in [
+            (
+                " flush_tlb_func (ffffffff813446ac)",
+                true,
+                frame(0xffff_ffff_8134_46ac, true, "flush_tlb_func", KERNEL),
+            ),
+            ("  <00007f238148bb07>", false, frame(0x7f23_8148_bb07, false, "", "")),
+            (
+                "/usr/bin/x[+0x4f] <00005585039e632e>",
+                false,
+                frame(0x5585_039e_632e, false, "", "/usr/bin/x"),
+            ),
+            ("0x0", false, None),
+        ] {
+            assert_eq!(of_trace(text, kernel, &mut NameTable::default()), expected, "{text}");
+        }
     }
 }

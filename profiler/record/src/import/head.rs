@@ -142,34 +142,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn perf_with_and_without_processes_and_cpus() {
-        let head =
-            parse("churn 16659 [001] 37959.139852:  tlb:tlb_flush: pages:1 reason:x (3)").unwrap();
-        assert_eq!((head.comm, head.pid, head.tid, head.cpu), ("churn", None, 16659, Some(1)));
-        assert_eq!(head.time_ns, 37_959_139_852_000);
-        assert_eq!((head.event, head.text), ("tlb:tlb_flush", "pages:1 reason:x (3)"));
-        let head =
-            parse("  my prog [7] 1.5: x  11/12 [000]  1.000000001:   8 page-faults:  7f").unwrap();
-        assert_eq!((head.comm, head.pid, head.tid), ("my prog [7] 1.5: x", Some(11), 12));
-        assert_eq!((head.event, head.time_ns), ("page-faults", 1_000_000_001));
-        let head = parse("sh 12  4.5:  a:b: c").unwrap();
-        assert_eq!((head.cpu, head.event), (None, "a:b"));
-    }
-
-    #[test]
-    fn trace_cmd_and_the_kernels_own() {
-        let head =
-            parse("   a-b c-28301 [000] 38095.349911: sys_enter_madvise:    start: 0x7f").unwrap();
-        assert_eq!((head.comm, head.tid, head.trace), ("a-b c", 28301, true));
-        assert_eq!(head.event, "sys_enter_madvise");
-        let head = parse("  churn-28301   (  28300) [000] d..1. 38095.338141: sys_madvise -> 0x0")
-            .unwrap();
-        assert_eq!((head.pid, head.tid, head.cpu), (Some(28300), 28301, Some(0)));
-        assert_eq!((head.event, head.text), ("sys_madvise", "-> 0x0"));
-        let head = parse("churn-1 [000] ..... 1.5: sys_madvise(start: 7f, len_in: 10)").unwrap();
-        assert_eq!((head.event, head.text), ("sys_madvise", "(start: 7f, len_in: 10)"));
-        let head = parse("churn-1 [000] ..... 1.5: <stack trace>").unwrap();
-        assert_eq!(head.event, "<stack trace>");
+    fn each_form_of_a_line_is_read() {
+        let head = |comm, pid, tid, cpu, time_ns, event, text, trace| {
+            Some(Head { comm, pid, tid, cpu, time_ns, event, text, trace })
+        };
+        let ns = 38_095_349_911_000;
+        for (line, expected) in [
+            (
+                "churn 166 [001] 38095.349911:  tlb:tlb_flush: pages:1 reason:x (3)",
+                head(
+                    "churn",
+                    None,
+                    166,
+                    Some(1),
+                    ns,
+                    "tlb:tlb_flush",
+                    "pages:1 reason:x (3)",
+                    false,
+                ),
+            ),
+            (
+                "  my prog [7] 1.5: x  11/12 [000]  1.000000001:   8 page-faults:  7f",
+                head(
+                    "my prog [7] 1.5: x",
+                    Some(11),
+                    12,
+                    Some(0),
+                    1_000_000_001,
+                    "page-faults",
+                    " 7f",
+                    false,
+                ),
+            ),
+            ("sh 12  4.5:  a:b: c", head("sh", None, 12, None, 4_500_000_000, "a:b", "c", false)),
+            (
+                "   a-b c-28301 [000] 38095.349911: sys_enter_madvise: start: 0x7f",
+                head("a-b c", None, 28301, Some(0), ns, "sys_enter_madvise", "start: 0x7f", true),
+            ),
+            (
+                "  churn-28301   (  28300) [000] d..1. 38095.349911: sys_madvise -> 0x0",
+                head("churn", Some(28300), 28301, Some(0), ns, "sys_madvise", "-> 0x0", true),
+            ),
+            (
+                "churn-1 [000] ..... 38095.349911: sys_madvise(start: 7f, len_in: 10)",
+                head("churn", None, 1, Some(0), ns, "sys_madvise", "(start: 7f, len_in: 10)", true),
+            ),
+            (
+                "churn-1 [000] ..... 38095.349911: <stack trace>",
+                head("churn", None, 1, Some(0), ns, "<stack trace>", "", true),
+            ),
+        ] {
+            assert_eq!(parse(line), expected, "{line}");
+        }
     }
 
     #[test]

@@ -13,9 +13,8 @@ mod field;
 mod frame;
 mod head;
 mod lines;
-mod trace;
-mod waiting;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -24,13 +23,14 @@ use std::sync::Arc;
 
 use crate::perf::{
     Change, Frame, Host, Item, LossReason, LostEvents, NameTable, Sample, Source, SourceError,
+    Value,
 };
 use rustc_hash::FxHashMap;
 
 use counters::Counters;
+use field::Fields;
 use head::Head;
 use lines::{ENDLESS, Lines};
-use waiting::{Kind, PendingEvent, keep};
 
 /// The number of different stacks to remember. At the limit we forget all of them.
 const STACKS: usize = 1 << 15;
@@ -38,6 +38,39 @@ const STACKS: usize = 1 << 15;
 const WAITING: usize = 256;
 /// The number of characters to show of an unreadable line.
 const SHOWN: usize = 60;
+
+/// An event whose stack may be incomplete.
+struct PendingEvent {
+    sample: Sample,
+    /// The lines of its stack, each after a letter for its form.
+    raw: Vec<u8>,
+    /// The form of further lines that belong to its stack. `None` if there can't be any.
+    goes_on: Option<Kind>,
+    complete: bool,
+}
+
+/// The form of a stack line, by its letter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Perf = b'p' as isize,
+    Kernel = b'k' as isize,
+    User = b'u' as isize,
+}
+
+impl PendingEvent {
+    /// Appends a line to its stack.
+    fn keep(&mut self, kind: Kind, line: &[u8]) {
+        self.raw.push(kind as u8);
+        self.raw.extend_from_slice(line);
+        self.raw.push(b'\n');
+    }
+
+    /// Ends its stack.
+    fn complete(&mut self) {
+        self.complete = true;
+        self.goes_on = None;
+    }
+}
 
 /// A recording in text.
 pub struct Import {
@@ -156,9 +189,9 @@ impl Import {
         };
         // Most lines are frames of known stacks, so we keep them without parsing.
         if line.first() == Some(&b'\t') && line.get(1) != Some(&b'=') {
-            let perf = |waiting: &&mut PendingEvent| waiting.goes_on == Some(Kind::Perf);
-            if let Some(waiting) = self.waiting.back_mut().filter(perf) {
-                keep(&mut waiting.raw, Kind::Perf, line);
+            let last = self.waiting.back_mut();
+            if let Some(last) = last.filter(|last| last.goes_on == Some(Kind::Perf)) {
+                last.keep(Kind::Perf, line);
                 return Ok(true);
             }
         }
@@ -170,10 +203,9 @@ impl Import {
     fn line(&mut self, line: &str, number: u64) {
         let text = line.trim();
         if text.is_empty() {
-            let perf = |waiting: &&mut PendingEvent| waiting.goes_on == Some(Kind::Perf);
-            if let Some(last) = self.waiting.back_mut().filter(perf) {
-                last.complete = true;
-                last.goes_on = None;
+            let last = self.waiting.back_mut();
+            if let Some(last) = last.filter(|last| last.goes_on == Some(Kind::Perf)) {
+                last.complete();
             }
             return;
         }
@@ -228,12 +260,10 @@ impl Import {
 
     /// Adds `=> symbol` to the last event whose stack was announced.
     fn frame_of_trace(&mut self, frame: &str) {
-        let of_trace = |kind: Kind| kind != Kind::Perf;
-        let found = self.waiting.iter_mut().rev();
-        let found =
-            found.filter_map(|waiting| Some((waiting.goes_on.filter(|&k| of_trace(k))?, waiting)));
-        if let Some((kind, waiting)) = { found }.next() {
-            keep(&mut waiting.raw, kind, frame.as_bytes());
+        for waiting in self.waiting.iter_mut().rev() {
+            if let Some(kind @ (Kind::Kernel | Kind::User)) = waiting.goes_on {
+                return waiting.keep(kind, frame.as_bytes());
+            }
         }
     }
 
@@ -265,35 +295,30 @@ impl Import {
             return;
         }
         let cpu = head.cpu.unwrap_or(0);
-        if head.trace {
-            let announced = match head.event {
-                "kernel_stack" | "<stack trace>" => Some(Kind::Kernel),
-                "user_stack" | "<user stack trace>" => Some(Kind::User),
-                _ => None,
-            };
-            if let Some(kind) = announced {
-                self.announce(cpu, head.tid, kind, head.text);
-                return;
+        match head.event {
+            "kernel_stack" | "<stack trace>" if head.trace => {
+                return self.announce(cpu, head.tid, Kind::Kernel, head.text);
             }
+            "user_stack" | "<user stack trace>" if head.trace => {
+                return self.announce(cpu, head.tid, Kind::User, head.text);
+            }
+            _ => {}
         }
         // An event ends the stack of the last event on its CPU. In `perf`'s text it ends that of the last event at all.
-        for waiting in self.waiting.iter_mut().rev() {
-            if !head.trace || waiting.sample.cpu == cpu {
-                waiting.complete = true;
-                waiting.goes_on = None;
-                break;
-            }
+        let mut events = self.waiting.iter_mut().rev();
+        if let Some(last) = events.find(|last| !head.trace || last.sample.cpu == cpu) {
+            last.complete();
         }
-        let event = match (head.trace, head.event) {
-            (true, name) => trace::full_name(name, head.text),
-            (false, name) => std::borrow::Cow::Borrowed(name),
+        let event = match head.trace {
+            true => full_name(head.event, head.text),
+            false => head.event.into(),
         };
-        let fields = match head.event {
-            name if head.trace && name.starts_with("sys_") && head.text.starts_with('(') => {
-                let inner = head.text.trim_start_matches('(').trim_end_matches(')');
-                trace::hexadecimal(field::of(&event, inner, &mut self.names))
+        let is_call = head.trace && head.event.starts_with("sys_");
+        let fields = match head.text.strip_prefix('(').filter(|_| is_call) {
+            Some(inner) => {
+                hexadecimal(field::of(&event, inner.trim_end_matches(')'), &mut self.names))
             }
-            _ => field::of(&event, head.text, &mut self.names),
+            None => field::of(&event, head.text, &mut self.names),
         };
         let pid = head.pid.or_else(|| self.processes.get(&head.tid).copied());
         let sample = Sample {
@@ -391,22 +416,18 @@ impl Import {
         let mut frames = Vec::new();
         for line in raw.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             let text = String::from_utf8_lossy(&line[1..]);
-            let frame = match line[0] {
-                b'p' => frame::of_perf(text.trim(), &mut self.names),
-                b'k' => frame::of_trace(&text, true, &mut self.names),
-                _ => frame::of_trace(&text, false, &mut self.names),
+            let is_perf = line[0] == Kind::Perf as u8;
+            let frame = match is_perf {
+                true => frame::of_perf(text.trim(), &mut self.names),
+                false => frame::of_trace(&text, line[0] == Kind::Kernel as u8, &mut self.names),
             };
-            match frame {
-                // We skip the tracer's own frame.
-                Some(frame)
-                    if frame.symbol.as_deref().is_some_and(|symbol| {
-                        symbol.starts_with("trace_event_raw_event_")
-                            || symbol.starts_with("ftrace_syscall_")
-                    }) => {}
-                Some(frame) => frames.push(frame),
-                None if line[0] == b'p' => self.unreadable += 1,
-                None => {}
-            }
+            self.unreadable += u64::from(is_perf && frame.is_none());
+            // We skip the tracer's own frame.
+            let is_tracer = |symbol: &str| {
+                symbol.starts_with("trace_event_raw_event_")
+                    || symbol.starts_with("ftrace_syscall_")
+            };
+            frames.extend(frame.filter(|of| !of.symbol.as_deref().is_some_and(is_tracer)));
         }
         let stack: Arc<[Frame]> = frames.into();
         if self.stacks.len() >= STACKS {
@@ -486,5 +507,39 @@ impl Source for Import {
     fn progress(&self) -> Option<f64> {
         let size = self.size.filter(|&size| size > 0)?;
         Some((self.lines.bytes as f64 / size as f64).min(1.0))
+    }
+}
+
+/// Converts a call's values from hexadecimal. The kernel's own `trace` file prints them without `0x`.
+fn hexadecimal(mut fields: Fields) -> Fields {
+    for (_, value) in &mut fields {
+        if let Value::Text(text) = value
+            && let Ok(number) = u64::from_str_radix(text, 16)
+        {
+            *value = Value::Unsigned(number);
+        }
+    }
+    fields
+}
+
+/// Returns the event's name with its group, which `trace-cmd` and the kernel leave out.
+fn full_name<'a>(name: &'a str, text: &str) -> Cow<'a, str> {
+    let groups = [
+        ("tlb_flush", "tlb"),
+        ("csd_", "csd"),
+        ("call_function_", "irq_vectors"),
+        ("sys_enter_", "syscalls"),
+        ("sys_exit_", "syscalls"),
+        ("page_fault_", "exceptions"),
+        ("mmap_lock_", "mmap_lock"),
+        ("sched_", "sched"),
+    ];
+    if let Some((_, group)) = groups.iter().find(|(prefix, _)| name.starts_with(prefix)) {
+        return format!("{group}:{name}").into();
+    }
+    match name.strip_prefix("sys_") {
+        Some(call) if text.starts_with("->") => format!("syscalls:sys_exit_{call}").into(),
+        Some(call) => format!("syscalls:sys_enter_{call}").into(),
+        None => name.into(),
     }
 }

@@ -1,11 +1,10 @@
 //! Parses the `format` file of a tracepoint, and decodes records by it.
 //!
 //! The kernel describes each tracepoint in a text file. It has the name and number, then a line for each field with its
-//! C declaration, offset and size. An address in a field of the name `func` is that of a function. A number that the
-//! kernel prints by name stays a number.
+//! C declaration, offset and size. We decode numbers, and an address in a field of the name `func` to its function.
 //!
-//! No text and no record causes a panic. We leave out fields that we can't parse. A record that is too short ends with
-//! its last complete field.
+//! No text and no record causes a panic. We leave out other fields, and fields that we can't parse. A record that is too
+//! short ends with its last complete field.
 
 use std::sync::Arc;
 
@@ -29,30 +28,11 @@ pub struct Field {
     offset: usize,
     /// Its size in bytes.
     size: usize,
-    /// The type of its content.
-    kind: Kind,
-}
-
-/// The type of a field's content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A number, which may be negative.
-    Number { signed: bool },
-    /// The address of a kernel function.
-    Function,
-    /// Text inside the fixed part, up to the first zero.
-    Text,
-    /// Bytes inside the fixed part.
-    Bytes,
-    /// A word with the offset of the data from the record's start. If `relative`, from the word's end.
-    Elsewhere { relative: bool, text: bool },
+    signed: bool,
 }
 
 /// The name of fields that contain a function's address.
 const FUNCTION: &str = "func";
-
-/// The largest number of bytes of an array to decode.
-const MOST_BYTES: usize = 64;
 
 impl Format {
     /// Parses a `format` file. Returns `None` if it has no number.
@@ -74,45 +54,23 @@ impl Format {
     pub fn decode(
         &self,
         record: &[u8],
-        names: &mut NameTable,
         mut function: impl FnMut(u64) -> Option<Arc<str>>,
     ) -> Vec<(Arc<str>, Value)> {
         let mut values = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
-            let Some(bytes) = part(record, field.offset, field.size) else {
+            let end = field.offset.saturating_add(field.size);
+            let Some(bytes) = record.get(field.offset..end) else {
                 break;
             };
-            let value = match &field.kind {
-                Kind::Number { signed } => number(bytes, *signed),
-                Kind::Function => number(bytes, false).map(|value| {
-                    let name = value.number().and_then(&mut function);
-                    name.map_or(value, Value::Text)
-                }),
-                Kind::Text => Some(Value::Text(names.get(&text(bytes)))),
-                Kind::Bytes => Some(Value::Text(hexadecimal(bytes).into())),
-                Kind::Elsewhere { relative, text: is_text } => {
-                    let base = if *relative { field.offset + field.size } else { 0 };
-                    elsewhere(record, bytes, base).map(|bytes| match is_text {
-                        true => Value::Text(names.get(&text(bytes))),
-                        false => Value::Text(hexadecimal(bytes).into()),
-                    })
-                }
-            };
+            let value = number(bytes, field.signed).map(|value| {
+                let is_function = (&*field.name, field.size) == (FUNCTION, 8);
+                let name = value.number().filter(|_| is_function).and_then(&mut function);
+                name.map_or(value, Value::Text)
+            });
             values.extend(value.map(|value| (field.name.clone(), value)));
         }
         values
     }
-}
-
-/// Returns `size` bytes from `offset`, if the record contains them.
-fn part(record: &[u8], offset: usize, size: usize) -> Option<&[u8]> {
-    record.get(offset..offset.checked_add(size)?)
-}
-
-/// Returns the data that a word refers to. Its upper half is the length, its lower half the offset.
-fn elsewhere<'r>(record: &'r [u8], word: &[u8], base: usize) -> Option<&'r [u8]> {
-    let word = u32::from_ne_bytes(word.try_into().ok()?);
-    part(record, base + (word & 0xffff) as usize, (word >> 16) as usize)
 }
 
 /// Decodes a number of one, two, four or eight bytes.
@@ -131,18 +89,6 @@ fn number(bytes: &[u8], signed: bool) -> Option<Value> {
     })
 }
 
-/// Decodes text up to the first zero.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0);
-    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
-}
-
-/// Formats the first bytes of an array, two digits each.
-fn hexadecimal(bytes: &[u8]) -> String {
-    let shown = bytes.iter().take(MOST_BYTES);
-    shown.map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Parses a field's line, after `field:`.
 fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
@@ -157,32 +103,11 @@ fn field_of(line: &str, names: &mut NameTable) -> Option<Field> {
         }
     }
     let (offset, size) = (offset?, size?);
-    let (declaration, array) = match declaration.split_once('[') {
-        // Besides `char comm[16]` there's the older form `__data_loc char[] name`.
-        Some((before, after)) => match after.split_once(']') {
-            Some((_, name)) if !name.trim().is_empty() => {
-                (format!("{before} {}", name.trim()), true)
-            }
-            _ => (before.to_owned(), true),
-        },
-        None => (declaration.to_owned(), false),
-    };
-    let (kind, name) = declaration.trim().rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
-    let kind = kind.trim();
-    let kind = if let Some(rest) = kind.strip_prefix("__data_loc ") {
-        Kind::Elsewhere { relative: false, text: rest.contains("char") }
-    } else if let Some(rest) = kind.strip_prefix("__rel_loc ") {
-        Kind::Elsewhere { relative: true, text: rest.contains("char") }
-    } else if array && kind.ends_with("char") {
-        Kind::Text
-    } else if (name, size) == (FUNCTION, 8) {
-        Kind::Function
-    } else if matches!(size, 1 | 2 | 4 | 8) {
-        Kind::Number { signed }
-    } else {
-        Kind::Bytes
-    };
-    Some(Field { name: names.get(name), offset, size, kind })
+    // An array is no number.
+    let is_number = matches!(size, 1 | 2 | 4 | 8) && !declaration.contains('[');
+    let (kind, name) = declaration.rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
+    (is_number && !kind.contains("_loc ")).then_some(())?;
+    Some(Field { name: names.get(name), offset, size, signed })
 }
 
 #[cfg(test)]
@@ -215,9 +140,8 @@ format:
     fn decoded(text: &str, record: &[u8]) -> Vec<(String, Value)> {
         let mut names = NameTable::default();
         let format = Format::parse(text, &mut names).unwrap();
-        let values = format.decode(record, &mut names, |address| {
-            (address == 0x10).then(|| "flush_tlb_func".into())
-        });
+        let values =
+            format.decode(record, |address| (address == 0x10).then(|| "flush_tlb_func".into()));
         let values = values.into_iter();
         values.map(|(name, value)| (name.to_string(), value)).collect()
     }
@@ -238,18 +162,15 @@ format:
     }
 
     #[test]
-    fn arrays_functions_and_texts_are_told_from_numbers() {
+    fn functions_have_their_name_and_arrays_are_left_out() {
         let mut record = vec![0; 44];
-        record[8..12].copy_from_slice(&(36u32 | 8 << 16).to_ne_bytes());
         record[16] = 0x10;
         record[24] = 0x20;
-        record[32..36].copy_from_slice(b"ab\0c");
-        record[36..44].copy_from_slice(&0b101u64.to_ne_bytes());
-        let values = decoded(QUEUED, &record);
-        assert_eq!(values[0].1, Value::Text("0500000000000000".into()));
-        assert_eq!(values[1].1, Value::Text("flush_tlb_func".into()));
-        assert_eq!(values[2].1, Value::Unsigned(0x20));
-        assert_eq!(values[3].1, Value::Text("ab".into()));
+        let expected = [
+            ("func".to_owned(), Value::Text("flush_tlb_func".into())),
+            ("csd".to_owned(), Value::Unsigned(0x20)),
+        ];
+        assert_eq!(decoded(QUEUED, &record), expected);
     }
 
     proptest! {
@@ -268,7 +189,7 @@ format:
             let text: String = text.into_iter().collect();
             let mut names = NameTable::default();
             if let Some(format) = Format::parse(&text, &mut names) {
-                format.decode(&record, &mut names, |_| None);
+                format.decode(&record, |_| None);
             }
         }
     }

@@ -6,7 +6,6 @@
 //! them (`Arc`). If `Arc::ptr_eq` returns `true`, two are equal. If it returns `false`, they may still be equal.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 /// One event with its time, CPU, thread, fields and stack.
@@ -78,16 +77,6 @@ impl Value {
         match self {
             Value::Text(text) => Some(text),
             _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Signed(number) => number.fmt(f),
-            Value::Unsigned(number) => number.fmt(f),
-            Value::Text(text) => text.fmt(f),
         }
     }
 }
@@ -408,16 +397,6 @@ pub trait Source {
     /// Returns the share that has been read, from 0 to 1, if it's known.
     fn progress(&self) -> Option<f64> {
         None
-    }
-}
-
-impl<S: Source + ?Sized> Source for Box<S> {
-    fn next(&mut self) -> Result<Option<Item>, SourceError> {
-        (**self).next()
-    }
-
-    fn progress(&self) -> Option<f64> {
-        (**self).progress()
     }
 }
 

@@ -12,16 +12,12 @@ use crate::perf::symbols::Symbols;
 pub struct Progress {
     /// The time since the recording began.
     pub elapsed: Duration,
-    /// The part of it in which events were recorded rather than only counted.
-    pub recorded: Duration,
     /// The part of it in which the kernel summed flushes.
     pub summed: Duration,
     /// Events in the recording.
     pub kept: u64,
     /// Lost events.
     pub lost: u64,
-    /// Bytes written.
-    pub bytes: u64,
 }
 
 /// Receives a recorder's items in the order of time.
@@ -50,9 +46,6 @@ pub trait Sink {
     /// Saves or shows all items so far. The recorder calls this once a second.
     fn second(&mut self, progress: Progress) -> io::Result<()>;
 
-    /// Returns the number of bytes written so far. 0 if the sink writes none.
-    fn written(&self) -> u64;
-
     /// Ends the recording.
     fn finish(self, symbols: &mut Symbols) -> io::Result<Self::Output>;
 }
@@ -70,10 +63,6 @@ impl<W: Write> Sink for Writer<W> {
 
     fn second(&mut self, _: Progress) -> io::Result<()> {
         self.flush()
-    }
-
-    fn written(&self) -> u64 {
-        Writer::written(self)
     }
 
     fn finish(self, symbols: &mut Symbols) -> io::Result<W> {

@@ -1,7 +1,10 @@
 //! Finds the kernel's descriptions of its tracepoints.
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::perf::format::Format;
 use crate::perf::sample::NameTable;
@@ -10,12 +13,11 @@ use crate::perf::sample::NameTable;
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// The tracepoints of the running kernel.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tracefs {
     root: PathBuf,
     /// A private mount that no path leads to. Dropping this unmounts it.
-    #[cfg(target_os = "linux")]
-    _mount: Option<std::sync::Arc<std::os::fd::OwnedFd>>,
+    _mount: Option<OwnedFd>,
 }
 
 impl Tracefs {
@@ -28,7 +30,7 @@ impl Tracefs {
         let mut refused = None;
         for place in PLACES {
             match std::fs::read_dir(Path::new(place).join("events")) {
-                Ok(_) => return Ok(Self::at(place.into())),
+                Ok(_) => return Ok(Self { root: place.into(), _mount: None }),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     refused = refused.or(Some(place))
                 }
@@ -48,47 +50,16 @@ impl Tracefs {
         })
     }
 
-    fn at(root: PathBuf) -> Self {
-        Self {
-            root,
-            #[cfg(target_os = "linux")]
-            _mount: None,
-        }
-    }
-
-    /// Mounts tracefs where no path leads to it.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses. The mount needs CAP_SYS_ADMIN.
-    #[cfg(target_os = "linux")]
-    pub fn mount() -> io::Result<Self> {
-        use std::os::fd::AsRawFd;
-
-        use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+    /// Mounts tracefs where no path leads to it. This needs CAP_SYS_ADMIN.
+    fn mount() -> io::Result<Self> {
         let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         rustix::mount::fsconfig_create(&context)?;
         let (flags, attributes) = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
         let mount = rustix::mount::fsmount(context, flags, attributes)?;
         Ok(Self {
             root: format!("/proc/self/fd/{}", mount.as_raw_fd()).into(),
-            _mount: Some(mount.into()),
+            _mount: Some(mount),
         })
-    }
-
-    /// Fails: only Linux has tracefs.
-    #[cfg(not(target_os = "linux"))]
-    fn mount() -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Reads a file by its path below the root.
-    ///
-    /// # Errors
-    ///
-    /// If it can't be read.
-    pub fn read(&self, path: &str) -> io::Result<String> {
-        std::fs::read_to_string(self.root.join(path))
     }
 
     /// Returns the layout of a tracepoint.
@@ -102,7 +73,7 @@ impl Tracefs {
         let Some((group, name)) = event.split_once(':') else {
             return Ok(None);
         };
-        match self.read(&format!("events/{group}/{name}/format")) {
+        match std::fs::read_to_string(self.root.join(format!("events/{group}/{name}/format"))) {
             Ok(text) => Ok(Format::parse(&text, names)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -116,7 +87,6 @@ mod tests {
 
     /// Checks that a private mount has the same events as a public one. Without the right to mount, the test is
     /// skipped.
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_mount_that_no_path_leads_to_has_the_same_events() {
         let mounted = match Tracefs::mount() {

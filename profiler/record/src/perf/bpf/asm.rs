@@ -7,7 +7,7 @@
 ///
 /// `R0` holds results, and `R1` to `R5` arguments, which calls destroy. `R6` to `R9` survive calls. `R10` is the
 /// frame's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Reg {
     R0,
@@ -23,7 +23,7 @@ pub(super) enum Reg {
 }
 
 /// The size of a load or a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Size {
     U8 = 0x10,
@@ -32,7 +32,7 @@ pub(super) enum Size {
 }
 
 /// A condition of a jump, on unsigned numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Condition {
     Equal = 0x10,
@@ -42,7 +42,7 @@ pub(super) enum Condition {
 }
 
 /// Functions of the kernel that programs may call, with their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(i32)]
 pub(super) enum Helper {
     MapLookup = 1,
@@ -79,17 +79,14 @@ impl Assembler {
         self.code.push(code);
     }
 
-    /// Copies a register.
     pub(super) fn copy(&mut self, to: Reg, from: Reg) {
         self.push(0xbf, to, from, 0, 0);
     }
 
-    /// Sets a register to a number.
     pub(super) fn set(&mut self, to: Reg, value: i32) {
         self.push(0xb7, to, Reg::R0, 0, value);
     }
 
-    /// Sets a register to a 64-bit number.
     pub(super) fn set_wide(&mut self, to: Reg, value: u64) {
         self.push(0x18, to, Reg::R0, 0, (value as u32).cast_signed());
         self.code.push(value >> 32 << 32);
@@ -102,17 +99,14 @@ impl Assembler {
         self.code.push(0);
     }
 
-    /// Adds a number to a register.
     pub(super) fn add(&mut self, to: Reg, value: i32) {
         self.push(0x07, to, Reg::R0, 0, value);
     }
 
-    /// Adds a register to another.
     pub(super) fn add_register(&mut self, to: Reg, from: Reg) {
         self.push(0x0f, to, from, 0, 0);
     }
 
-    /// Subtracts a register from another.
     pub(super) fn subtract(&mut self, to: Reg, from: Reg) {
         self.push(0x1f, to, from, 0, 0);
     }
@@ -122,7 +116,6 @@ impl Assembler {
         self.push(0x57, to, Reg::R0, 0, value);
     }
 
-    /// Shifts a register to the right.
     pub(super) fn shift_right(&mut self, to: Reg, bits: i32) {
         self.push(0x77, to, Reg::R0, 0, bits);
     }
@@ -147,15 +140,8 @@ impl Assembler {
         self.push(0xdb, base, from, offset, 0);
     }
 
-    /// Calls a function of the kernel.
     pub(super) fn call(&mut self, helper: Helper) {
         self.push(0x85, Reg::R0, Reg::R0, 0, helper as i32);
-    }
-
-    /// Ends the program. The kernel ignores its result.
-    pub(super) fn exit(&mut self) {
-        self.set(Reg::R0, 0);
-        self.push(0x95, Reg::R0, Reg::R0, 0, 0);
     }
 
     /// Creates a label, to be set later by [`here`](Self::here).
@@ -164,12 +150,10 @@ impl Assembler {
         Label(self.labels.len() - 1)
     }
 
-    /// Sets the label here.
     pub(super) fn here(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
 
-    /// Jumps to the label.
     pub(super) fn jump(&mut self, to: Label) {
         self.jumps.push((self.code.len(), to));
         self.push(0x05, Reg::R0, Reg::R0, 0, 0);
@@ -187,14 +171,16 @@ impl Assembler {
         self.push(0x0d | is as u8, register, other, 0, 0);
     }
 
-    /// Returns the program's instructions.
-    pub(super) fn finish(mut self) -> Vec<u64> {
-        for (at, label) in self.jumps {
+    /// Ends the program, and returns its instructions. The kernel ignores its result.
+    pub(super) fn finish(&mut self) -> Vec<u64> {
+        self.set(Reg::R0, 0);
+        self.push(0x95, Reg::R0, Reg::R0, 0, 0);
+        for &(at, label) in &self.jumps {
             let place = self.labels[label.0].expect("each label that is jumped to is set");
             let offset = i16::try_from(place - at - 1).expect("programs are short");
             self.code[at] |= u64::from(offset.cast_unsigned()) << 16;
         }
-        self.code
+        std::mem::take(&mut self.code)
     }
 }
 
@@ -211,7 +197,6 @@ mod tests {
         asm.store(Size::U32, Reg::R10, -4, Reg::R6);
         asm.set_wide(Reg::R7, 0x1234_5678_9abc_def0);
         asm.here(end);
-        asm.exit();
         let expected = [
             0x0000_0000_0008_1679,
             0x0000_0002_0003_06a5,

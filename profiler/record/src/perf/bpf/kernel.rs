@@ -17,7 +17,7 @@ mod command {
 }
 
 /// The kind of a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(u32)]
 pub(super) enum Kind {
     /// Values by key, shared by all CPUs.
@@ -141,7 +141,7 @@ impl Map {
     }
 
     /// Returns the values of a key as words, one CPU after the other.
-    pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u64>>> {
+    pub(super) fn get(&self, key: &[u8]) -> io::Result<Vec<u64>> {
         assert_eq!(key.len(), self.key_bytes);
         let mut values = vec![0u64; self.value_bytes / 8 * self.copies];
         let mut element = Element {
@@ -150,11 +150,8 @@ impl Map {
             value: values.as_mut_ptr() as u64,
             flags: 0,
         };
-        match bpf(command::MAP_LOOKUP, &mut element) {
-            Ok(_) => Ok(Some(values)),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(error),
-        }
+        bpf(command::MAP_LOOKUP, &mut element)?;
+        Ok(values)
     }
 
     /// Takes all keys with their values out of the map, in the form of [`get`](Self::get).
@@ -185,8 +182,7 @@ impl Map {
                 element_flags: 0,
                 flags: 0,
             };
-            let result = bpf(command::MAP_TAKE_BATCH, &mut batch);
-            let is_last = match result {
+            let is_last = match bpf(command::MAP_TAKE_BATCH, &mut batch) {
                 Ok(_) => false,
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
                 Err(error) => return Err(error),
@@ -224,9 +220,7 @@ pub(super) struct Program(OwnedFd);
 impl Program {
     /// Loads a program for raw tracepoints.
     ///
-    /// # Errors
-    ///
-    /// If the kernel refuses it. The error has the last lines of the verifier.
+    /// If the kernel refuses it, the error has the last lines of the verifier.
     pub(super) fn load(code: &[u64]) -> io::Result<Self> {
         // Two of the called functions are only allowed under this licence.
         let license = c"Dual MIT/GPL";
@@ -255,10 +249,6 @@ impl Program {
     }
 
     /// Runs the program at each event of a raw tracepoint. Dropping the returned descriptor ends this.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such tracepoint.
     pub(super) fn attach(&self, tracepoint: &CStr) -> io::Result<OwnedFd> {
         let mut open = TracepointAttributes {
             name: tracepoint.as_ptr() as u64,

@@ -20,14 +20,8 @@ use std::os::fd::OwnedFd;
 use quell_workloads::numbers::median;
 
 use crate::perf::sample::Flushes;
-use kernel::{Buffer, Kind, Map, Program};
-use programs::{place, site, slot, victim};
-
-/// The largest numbers of places and of processes to keep apart.
-const PLACES: usize = 16 << 10;
-const PROCESSES: usize = 16 << 10;
-/// The largest number of other functions, by process.
-const OTHERS: usize = 4 << 10;
+use kernel::{Buffer, Program};
+use programs::{Maps, place, site, slot, victim};
 
 /// The kernel's sums of all flushes since it was opened.
 #[derive(Debug)]
@@ -51,18 +45,17 @@ struct ProgramSet {
 impl ProgramSet {
     /// Loads the programs.
     fn load(cpus: usize, flush: u64) -> io::Result<Self> {
-        let maps = Maps::new(cpus)?;
-        let numbers = maps.numbers(flush);
-        let load = |code: Vec<u64>| Program::load(&code);
+        let maps = Maps::new(cpus, flush)?;
+        let load = |program: fn(&Maps) -> Vec<u64>| Program::load(&program(&maps));
         Ok(Self {
             // We attach in this order, and detach in the opposite one. `exit` needs the time of `entry`, and queued work
             // needs `exit`. A request must not be queued while `flush` doesn't see the next one, which ends it: its
             // wait would last until summing goes on.
             programs: [
-                (c"csd_function_entry", load(programs::entry(&numbers))?),
-                (c"csd_function_exit", load(programs::exit(&numbers))?),
-                (c"tlb_flush", load(programs::flush(&numbers))?),
-                (c"csd_queue_cpu", load(programs::queue(&numbers))?),
+                (c"csd_function_entry", load(programs::entry)?),
+                (c"csd_function_exit", load(programs::exit)?),
+                (c"tlb_flush", load(programs::flush)?),
+                (c"csd_queue_cpu", load(programs::queue)?),
             ],
             maps,
             attached: Vec::new(),
@@ -84,40 +77,6 @@ impl ProgramSet {
     }
 }
 
-/// The maps that the programs share.
-#[derive(Debug)]
-struct Maps {
-    slots: Map,
-    sites: Map,
-    victims: Map,
-    others: Map,
-    queued: Map,
-}
-
-impl Maps {
-    fn new(cpus: usize) -> io::Result<Self> {
-        Ok(Self {
-            slots: Map::new(Kind::Array, 4, slot::BYTES, cpus, cpus)?,
-            sites: Map::new(Kind::EachCpuHash, place::BYTES, site::BYTES, PLACES, cpus)?,
-            victims: Map::new(Kind::EachCpuHash, 8, victim::BYTES, PROCESSES, cpus)?,
-            others: Map::new(Kind::EachCpuHash, 16, 8, OTHERS, cpus)?,
-            // Each CPU has one piece of work for each other CPU.
-            queued: Map::new(Kind::Hash, 8, 8, cpus * cpus, cpus)?,
-        })
-    }
-
-    fn numbers(&self, flush: u64) -> programs::Maps {
-        programs::Maps {
-            slots: self.slots.number(),
-            sites: self.sites.number(),
-            queued: self.queued.number(),
-            victims: self.victims.number(),
-            others: self.others.number(),
-            flush,
-        }
-    }
-}
-
 /// The place that flushes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
@@ -134,14 +93,12 @@ pub struct Caller {
 /// The sums since the last reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SumReading {
-    /// Flushes by place.
-    pub sites: Vec<(Caller, Flushes)>,
-    /// A thread of each place that made flushes of other CPUs.
-    pub threads: Vec<(Caller, u32)>,
+    /// Flushes by place, with a thread that made flushes of other CPUs, or 0.
+    pub sites: Vec<(Caller, Flushes, u32)>,
     /// Flushes that CPUs still hold for the place that flushed last.
     ///
     /// The next reading contains them again, here or in `sites`.
-    pub held: Vec<(Caller, Flushes)>,
+    pub held: Vec<(Caller, Flushes, u32)>,
     /// Interrupts that each process took for flushes of others, and their nanoseconds.
     pub victims: Vec<(u32, u64, u64)>,
     /// Other work that was queued for CPUs: the function's address, and the count.
@@ -158,10 +115,8 @@ impl Sums {
     /// If the kernel or this process lacks a requirement.
     pub fn open(flush: u64) -> io::Result<Self> {
         if !cfg!(target_arch = "x86_64") {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "flushes send no interrupts on this architecture",
-            ));
+            let why = "flushes send no interrupts on this architecture";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let cpus = possible_cpus()?;
         let mut sums = Self {
@@ -239,14 +194,11 @@ impl Sums {
         let (maps, buffer) = (&self.programs.maps, &mut self.buffer);
         let mut taken = SumReading::default();
         maps.sites.take(buffer, |key, values| {
-            let caller = caller(key);
-            let most = values
-                .chunks_exact(site::BYTES / 8)
-                .max_by_key(|of| of[site::INTERRUPTS as usize / 8]);
-            let thread = most.map(|of| (caller, of[site::THREAD as usize / 8] as u32));
-            taken.threads.extend(thread);
+            let each = values.chunks_exact(site::BYTES / 8);
+            let most = each.max_by_key(|of| of[site::INTERRUPTS as usize / 8]);
+            let thread = most.map_or(0, |of| of[site::THREAD as usize / 8] as u32);
             let flushes = flushes(|offset| added(values, site::BYTES, offset));
-            taken.sites.push((caller, flushes));
+            taken.sites.push((caller(key), flushes, thread));
         })?;
         maps.victims.take(buffer, |key, values| {
             let of = |offset: i16| added(values, victim::BYTES, offset);
@@ -260,19 +212,10 @@ impl Sums {
         if !self.copy.attached.is_empty() {
             self.copy.maps.sites.take(buffer, |_, _| {})?;
         }
-        for slot in self.slots()? {
-            taken.hold(&slot);
+        for cpu in 0..self.cpus as u32 {
+            taken.hold(&self.programs.maps.slots.get(&cpu.to_ne_bytes())?);
         }
         Ok(taken)
-    }
-
-    /// Returns the slot of each CPU.
-    fn slots(&self) -> io::Result<Vec<Vec<u64>>> {
-        let slot = |cpu: usize| {
-            let values = self.programs.maps.slots.get(&(cpu as u32).to_ne_bytes())?;
-            Ok(values.unwrap_or_else(|| vec![0; slot::BYTES / 8]))
-        };
-        (0..self.cpus).map(slot).collect()
     }
 }
 
@@ -299,12 +242,9 @@ impl SumReading {
         };
         let place = caller(&bytes(&slot[..place::BYTES / 8]));
         let call = caller(&bytes(&[of(slot::LOCAL), 0, 0]));
-        for (caller, flushes) in [(place, remote), (call, local)] {
-            if flushes != Flushes::default() {
-                self.held.push((caller, flushes));
-            }
-        }
-        self.threads.push((place, of(slot::SITE + site::THREAD) as u32));
+        let thread = of(slot::SITE + site::THREAD) as u32;
+        let held = [(place, remote, thread), (call, local, 0)];
+        self.held.extend(held.into_iter().filter(|(_, of, _)| *of != Flushes::default()));
     }
 }
 
@@ -392,7 +332,7 @@ mod tests {
         let taken = sums.take().unwrap();
         let mut all = Flushes::default();
         let own = taken.sites.iter().chain(&taken.held);
-        own.for_each(|(_, flushes)| all.add(flushes));
+        own.for_each(|(_, flushes, _)| all.add(flushes));
         assert_eq!((all.flushes, all.remote, all.interrupts), (2, 2, 2));
         assert!(all.waited_ns > 0 && all.waited_ns < 40_000_000, "{all:?}");
     }

@@ -8,23 +8,46 @@
 //! A slot contains the sums of the place that flushed last. When another place flushes, we add them to the sums of all
 //! CPUs ([`site`]). So a program that flushes in a loop needs no look-up.
 
+use std::io;
+
 use super::asm::{Assembler, Condition, Helper, Label, Reg, Size};
+use super::kernel::{Kind, Map};
+
+/// The largest numbers of places and of processes to keep apart.
+const PLACES: usize = 16 << 10;
+const PROCESSES: usize = 16 << 10;
+/// The largest number of other functions, by process.
+const OTHERS: usize = 4 << 10;
 
 /// The maps and addresses that the programs share.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Maps {
     /// One [`slot`] for each CPU.
-    pub(super) slots: i32,
+    pub(super) slots: Map,
     /// A [`site`] for each place.
-    pub(super) sites: i32,
-    /// The initiator's CPU plus one, by the address of the queued work.
-    pub(super) queued: i32,
+    pub(super) sites: Map,
     /// [`victim`] by process.
-    pub(super) victims: i32,
+    pub(super) victims: Map,
     /// The number of times that other work was queued, by function and process.
-    pub(super) others: i32,
+    pub(super) others: Map,
+    /// The initiator's CPU plus one, by the address of the queued work.
+    queued: Map,
     /// The address of the kernel's function that flushes for another CPU.
-    pub(super) flush: u64,
+    flush: u64,
+}
+
+impl Maps {
+    pub(super) fn new(cpus: usize, flush: u64) -> io::Result<Self> {
+        Ok(Self {
+            slots: Map::new(Kind::Array, 4, slot::BYTES, cpus, cpus)?,
+            sites: Map::new(Kind::EachCpuHash, place::BYTES, site::BYTES, PLACES, cpus)?,
+            victims: Map::new(Kind::EachCpuHash, 8, victim::BYTES, PROCESSES, cpus)?,
+            others: Map::new(Kind::EachCpuHash, 16, 8, OTHERS, cpus)?,
+            // Each CPU has one piece of work for each other CPU.
+            queued: Map::new(Kind::Hash, 8, 8, cpus * cpus, cpus)?,
+            flush,
+        })
+    }
 }
 
 /// Offsets in the state of a CPU.
@@ -105,21 +128,45 @@ const REMOTE: i32 = 4;
 /// `TLB_FLUSH_ALL`, cut to the width of an instruction's number.
 const ALL_PAGES: i32 = -1;
 
+/// An address: a register and an offset. The frame's are those of R10.
+type Address = (Reg, i16);
+
+/// Sets a register to an address.
+fn set_address(asm: &mut Assembler, to: Reg, (base, offset): Address) {
+    asm.copy(to, base);
+    asm.add(to, offset.into());
+}
+
 /// Looks up the element of `map` whose key is at this offset of the frame. The result is in R0. Jumps to `none` if
 /// there is no element.
-fn look_up(asm: &mut Assembler, map: i32, key: i16, none: Label) {
-    asm.set_map(Reg::R1, map);
-    asm.copy(Reg::R2, Reg::R10);
-    asm.add(Reg::R2, key.into());
+fn look_up(asm: &mut Assembler, map: &Map, key: i16, none: Label) {
+    asm.set_map(Reg::R1, map.number());
+    set_address(asm, Reg::R2, (Reg::R10, key));
     asm.call(Helper::MapLookup);
     asm.jump_if(Reg::R0, Condition::Equal, 0, none);
+}
+
+/// Sets the element of `map` with this key.
+fn update(asm: &mut Assembler, map: &Map, key: Address, value: Address) {
+    asm.set_map(Reg::R1, map.number());
+    set_address(asm, Reg::R2, key);
+    set_address(asm, Reg::R3, value);
+    asm.set(Reg::R4, 0);
+    asm.call(Helper::MapUpdate);
+}
+
+/// Fills a number of bytes with zeros.
+fn zero(asm: &mut Assembler, (base, offset): Address, bytes: usize) {
+    for at in (0..bytes as i16).step_by(8) {
+        asm.store_value(base, offset + at, 0);
+    }
 }
 
 /// Looks up an element like [`look_up`]. If there is none, adds one of zeros first. The zeros use `bytes` at the
 /// frame's `zeros`.
 fn look_up_or_add(
     asm: &mut Assembler,
-    map: i32,
+    map: &Map,
     key: i16,
     (zeros, bytes): (i16, usize),
     none: Label,
@@ -128,22 +175,14 @@ fn look_up_or_add(
     look_up(asm, map, key, missing);
     asm.jump(found);
     asm.here(missing);
-    for at in (0..bytes as i16).step_by(8) {
-        asm.store_value(Reg::R10, zeros + at, 0);
-    }
-    asm.set_map(Reg::R1, map);
-    asm.copy(Reg::R2, Reg::R10);
-    asm.add(Reg::R2, key.into());
-    asm.copy(Reg::R3, Reg::R10);
-    asm.add(Reg::R3, zeros.into());
-    asm.set(Reg::R4, 0);
-    asm.call(Helper::MapUpdate);
+    zero(asm, (Reg::R10, zeros), bytes);
+    update(asm, map, (Reg::R10, key), (Reg::R10, zeros));
     look_up(asm, map, key, none);
     asm.here(found);
 }
 
 /// Loads the address of this CPU's slot into R8. Uses four bytes of the frame. Jumps to `none` if there is no slot.
-fn own_slot(asm: &mut Assembler, slots: i32, frame: i16, none: Label) {
+fn own_slot(asm: &mut Assembler, slots: &Map, frame: i16, none: Label) {
     asm.call(Helper::GetSmpProcessorId);
     asm.store(Size::U32, Reg::R10, frame, Reg::R0);
     look_up(asm, slots, frame, none);
@@ -197,15 +236,13 @@ fn find_call(asm: &mut Assembler, at: i16) {
 /// Uses eight bytes at `scratch`.
 fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     let [none, done, is_call] = [(); 3].map(|()| asm.label());
-    asm.store_value(Reg::R10, at + place::AFTER, 0);
-    asm.store_value(Reg::R10, at + place::RETURN, 0);
+    zero(asm, (Reg::R10, at + place::AFTER), 16);
     asm.load(Size::U32, Reg::R1, Reg::R10, at + place::CALL);
     asm.jump_if(Reg::R1, Condition::Above, 1024, done);
     asm.load(Size::U64, Reg::R1, Reg::R6, registers::INSTRUCTION);
     asm.store(Size::U64, Reg::R10, at + place::AFTER, Reg::R1);
     // The C library's system call functions have no frame: the return address is on top of the stack.
-    asm.copy(Reg::R1, Reg::R10);
-    asm.add(Reg::R1, (at + place::RETURN).into());
+    set_address(asm, Reg::R1, (Reg::R10, at + place::RETURN));
     asm.set(Reg::R2, 8);
     asm.load(Size::U64, Reg::R3, Reg::R6, registers::STACK);
     asm.call(Helper::ProbeReadUser);
@@ -214,8 +251,7 @@ fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::PLACE + place::RETURN);
     asm.jump_if_register(Reg::R1, Condition::Equal, Reg::R3, done);
     // If the function has a frame, the word may be anything. A return address has a call instruction before it.
-    asm.copy(Reg::R1, Reg::R10);
-    asm.add(Reg::R1, scratch.into());
+    set_address(asm, Reg::R1, (Reg::R10, scratch));
     asm.set(Reg::R2, 8);
     asm.add(Reg::R3, -8);
     asm.call(Helper::ProbeReadUser);
@@ -233,29 +269,15 @@ fn find_addresses(asm: &mut Assembler, at: i16, scratch: i16) {
 /// Adds the slot's sums to those of the place at `key`, and clears them. They have `bytes` bytes at offset `sums`.
 ///
 /// A place without sums starts with the value at `new`. Destroys R0 to R5.
-fn add_up(
-    asm: &mut Assembler,
-    sites: i32,
-    key: (Reg, i16),
-    sums: i16,
-    bytes: usize,
-    new: (Reg, i16),
-) {
+fn add_up(asm: &mut Assembler, sites: &Map, key: Address, sums: i16, bytes: usize, new: Address) {
     let [found, lost, end] = [(); 3].map(|()| asm.label());
     asm.copy(Reg::R0, Reg::R8);
     increment(asm, slot::ADDED);
-    asm.set_map(Reg::R1, sites);
-    asm.copy(Reg::R2, key.0);
-    asm.add(Reg::R2, key.1.into());
+    asm.set_map(Reg::R1, sites.number());
+    set_address(asm, Reg::R2, key);
     asm.call(Helper::MapLookup);
     asm.jump_if(Reg::R0, Condition::Different, 0, found);
-    asm.set_map(Reg::R1, sites);
-    asm.copy(Reg::R2, key.0);
-    asm.add(Reg::R2, key.1.into());
-    asm.copy(Reg::R3, new.0);
-    asm.add(Reg::R3, new.1.into());
-    asm.set(Reg::R4, 0);
-    asm.call(Helper::MapUpdate);
+    update(asm, sites, key, new);
     asm.jump_if(Reg::R0, Condition::Different, 0, lost);
     asm.jump(end);
     asm.here(found);
@@ -273,9 +295,7 @@ fn add_up(
     asm.copy(Reg::R0, Reg::R8);
     sum(asm, slot::LOST);
     asm.here(end);
-    for at in (0..bytes as i16).step_by(8) {
-        asm.store_value(Reg::R8, sums + at, 0);
-    }
+    zero(asm, (Reg::R8, sums), bytes);
 }
 
 /// Counts a flush of R7 pages in the sums at this offset of the slot.
@@ -325,7 +345,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     // Context switches and targets aren't initiators.
     asm.jump_if(Reg::R6, Condition::Below, FIRST_OF_INITIATORS, end);
     asm.jump_if(Reg::R6, Condition::Above, REMOTE, end);
-    own_slot(asm, maps.slots, CPU, end);
+    own_slot(asm, &maps.slots, CPU, end);
     asm.call(Helper::GetCurrentPidTgid);
     asm.copy(Reg::R9, Reg::R0);
     asm.jump_if(Reg::R6, Condition::Different, REMOTE, local);
@@ -346,7 +366,7 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.jump_if(Reg::R1, Condition::Equal, 0, first);
     let key = (Reg::R8, slot::PLACE);
     let new = (Reg::R8, slot::SITE);
-    add_up(asm, maps.sites, key, slot::SITE, site::SUMS, new);
+    add_up(asm, &maps.sites, key, slot::SITE, site::SUMS, new);
     asm.here(first);
     for at in (0..place::BYTES as i16).step_by(8) {
         asm.load(Size::U64, Reg::R1, Reg::R10, PLACE + at);
@@ -370,24 +390,20 @@ pub(super) fn flush(maps: &Maps) -> Vec<u64> {
     asm.load(Size::U64, Reg::R3, Reg::R8, slot::LOCAL_SITE + site::FLUSHES);
     asm.jump_if(Reg::R3, Condition::Equal, 0, first_local);
     asm.store(Size::U64, Reg::R10, PLACE, Reg::R2);
-    asm.store_value(Reg::R10, PLACE + place::AFTER, 0);
-    asm.store_value(Reg::R10, PLACE + place::RETURN, 0);
-    for at in (0..site::BYTES as i16).step_by(8) {
-        asm.store_value(Reg::R10, NEW + at, 0);
-    }
+    zero(asm, (Reg::R10, PLACE + place::AFTER), 16);
+    zero(asm, (Reg::R10, NEW), site::BYTES);
     for at in [site::FLUSHES, site::FULL, site::PAGES] {
         asm.load(Size::U64, Reg::R1, Reg::R8, slot::LOCAL_SITE + at);
         asm.store(Size::U64, Reg::R10, NEW + at, Reg::R1);
     }
     let (key, new) = ((Reg::R10, PLACE), (Reg::R10, NEW));
-    add_up(asm, maps.sites, key, slot::LOCAL_SITE, 24, new);
+    add_up(asm, &maps.sites, key, slot::LOCAL_SITE, 24, new);
     asm.here(first_local);
     asm.store(Size::U64, Reg::R8, slot::LOCAL, Reg::R9);
     asm.here(same_local);
     count(asm, slot::LOCAL_SITE);
     asm.here(end);
-    asm.exit();
-    std::mem::take(asm).finish()
+    asm.finish()
 }
 
 /// Builds the program for `csd_queue_cpu`, with the target, the caller, the function and the work.
@@ -396,15 +412,15 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     const WORK: i16 = -16;
     const OTHER: i16 = -32;
     const ZEROS: i16 = -40;
-    let mut asm = Assembler::default();
-    let [end, other, asked] = [(); 3].map(|()| asm.label());
+    let asm = &mut Assembler::default();
+    let [end, other, asked, known, unknown] = [(); 5].map(|()| asm.label());
     asm.load(Size::U64, Reg::R6, Reg::R1, 16);
     asm.load(Size::U64, Reg::R7, Reg::R1, 24);
     asm.set_wide(Reg::R1, maps.flush);
     asm.jump_if_register(Reg::R6, Condition::Different, Reg::R1, other);
-    own_slot(&mut asm, maps.slots, CPU, end);
+    own_slot(asm, &maps.slots, CPU, end);
     asm.copy(Reg::R0, Reg::R8);
-    increment(&mut asm, slot::TARGETS);
+    increment(asm, slot::TARGETS);
     asm.load(Size::U64, Reg::R1, Reg::R8, slot::FIRST);
     asm.jump_if(Reg::R1, Condition::Different, 0, asked);
     asm.call(Helper::KtimeGetNs);
@@ -415,19 +431,11 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     asm.load(Size::U32, Reg::R9, Reg::R10, CPU);
     asm.add(Reg::R9, 1);
     asm.store(Size::U64, Reg::R10, ZEROS, Reg::R9);
-    let known = asm.label();
-    let unknown = asm.label();
-    look_up(&mut asm, maps.queued, WORK, unknown);
+    look_up(asm, &maps.queued, WORK, unknown);
     asm.store(Size::U64, Reg::R0, 0, Reg::R9);
     asm.jump(known);
     asm.here(unknown);
-    asm.set_map(Reg::R1, maps.queued);
-    asm.copy(Reg::R2, Reg::R10);
-    asm.add(Reg::R2, WORK.into());
-    asm.copy(Reg::R3, Reg::R10);
-    asm.add(Reg::R3, ZEROS.into());
-    asm.set(Reg::R4, 0);
-    asm.call(Helper::MapUpdate);
+    update(asm, &maps.queued, (Reg::R10, WORK), (Reg::R10, ZEROS));
     asm.here(known);
     asm.jump(end);
     asm.here(other);
@@ -435,31 +443,27 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     asm.call(Helper::GetCurrentPidTgid);
     asm.shift_right(Reg::R0, 32);
     asm.store(Size::U64, Reg::R10, OTHER + 8, Reg::R0);
-    look_up_or_add(&mut asm, maps.others, OTHER, (ZEROS, 8), end);
-    increment(&mut asm, 0);
+    look_up_or_add(asm, &maps.others, OTHER, (ZEROS, 8), end);
+    increment(asm, 0);
     asm.here(end);
-    asm.exit();
     asm.finish()
 }
 
 /// Builds a program that does nothing.
 pub(super) fn nothing() -> Vec<u64> {
-    let mut asm = Assembler::default();
-    asm.exit();
-    asm.finish()
+    Assembler::default().finish()
 }
 
 /// Builds the program for `csd_function_entry`, with the function and the work. The initiator's own part has no work.
 pub(super) fn entry(maps: &Maps) -> Vec<u64> {
     const CPU: i16 = -8;
-    let mut asm = Assembler::default();
+    let asm = &mut Assembler::default();
     let end = asm.label();
-    flushes_for_another(&mut asm, maps, end);
-    own_slot(&mut asm, maps.slots, CPU, end);
+    flushes_for_another(asm, maps, end);
+    own_slot(asm, &maps.slots, CPU, end);
     asm.call(Helper::KtimeGetNs);
     asm.store(Size::U64, Reg::R8, slot::BEGUN, Reg::R0);
     asm.here(end);
-    asm.exit();
     asm.finish()
 }
 
@@ -469,11 +473,11 @@ pub(super) fn exit(maps: &Maps) -> Vec<u64> {
     const WORK: i16 = -16;
     const VICTIM: i16 = -24;
     const ZEROS: i16 = -24 - victim::BYTES as i16;
-    let mut asm = Assembler::default();
+    let asm = &mut Assembler::default();
     let [end, unknown] = [(); 2].map(|()| asm.label());
-    flushes_for_another(&mut asm, maps, end);
+    flushes_for_another(asm, maps, end);
     asm.store(Size::U64, Reg::R10, WORK, Reg::R7);
-    own_slot(&mut asm, maps.slots, CPU, end);
+    own_slot(asm, &maps.slots, CPU, end);
     asm.load(Size::U64, Reg::R6, Reg::R8, slot::BEGUN);
     // The work began before the programs were attached.
     asm.jump_if(Reg::R6, Condition::Equal, 0, end);
@@ -482,26 +486,25 @@ pub(super) fn exit(maps: &Maps) -> Vec<u64> {
     asm.copy(Reg::R7, Reg::R0);
     asm.subtract(Reg::R7, Reg::R6);
     // From here R9 is the time of the end, and R7 the duration.
-    look_up(&mut asm, maps.queued, WORK, unknown);
+    look_up(asm, &maps.queued, WORK, unknown);
     // Linux flushes once in a while without a `csd_queue_cpu` before. The last request has ended long before that.
     asm.load(Size::U64, Reg::R1, Reg::R0, 0);
     asm.jump_if(Reg::R1, Condition::Equal, 0, unknown);
     asm.store_value(Reg::R0, 0, 0);
     asm.add(Reg::R1, -1);
     asm.store(Size::U32, Reg::R10, CPU, Reg::R1);
-    look_up(&mut asm, maps.slots, CPU, unknown);
+    look_up(asm, &maps.slots, CPU, unknown);
     asm.store(Size::U64, Reg::R0, slot::LAST, Reg::R9);
     asm.add_to_memory(Reg::R0, slot::SITE + site::WORK, Reg::R7);
     asm.here(unknown);
     asm.call(Helper::GetCurrentPidTgid);
     asm.shift_right(Reg::R0, 32);
     asm.store(Size::U64, Reg::R10, VICTIM, Reg::R0);
-    look_up_or_add(&mut asm, maps.victims, VICTIM, (ZEROS, victim::BYTES), end);
-    increment(&mut asm, victim::INTERRUPTS);
+    look_up_or_add(asm, &maps.victims, VICTIM, (ZEROS, victim::BYTES), end);
+    increment(asm, victim::INTERRUPTS);
     asm.copy(Reg::R1, Reg::R7);
-    sum(&mut asm, victim::WORK);
+    sum(asm, victim::WORK);
     asm.here(end);
-    asm.exit();
     asm.finish()
 }
 

@@ -67,11 +67,6 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Returns the number of bytes written to the output.
-    pub fn written(&self) -> u64 {
-        self.written
-    }
-
     /// Writes one item.
     ///
     /// A sample's stack is written as it is, with its names. A recorder writes its samples by [`Writer::sample`]

@@ -230,23 +230,22 @@ impl SumReader {
                 total.held = Flushes::default();
             }
         }
-        for (caller, flushes) in &new.sites {
-            let total = self.totals.entry(*caller).or_default();
-            total.since.get_or_insert(begun);
-            total.taken.add(flushes);
-            self.seen.taken.add(flushes);
-        }
         self.seen.held = Flushes::default();
-        for (caller, flushes) in &new.held {
+        self.holding = new.held.iter().map(|(caller, ..)| *caller).collect();
+        let sites = new.sites.iter().map(|of| (of, false));
+        for ((caller, flushes, thread), is_held) in
+            sites.chain(new.held.iter().map(|of| (of, true)))
+        {
             let total = self.totals.entry(*caller).or_default();
             total.since.get_or_insert(begun);
-            total.held.add(flushes);
-            self.seen.held.add(flushes);
-            self.holding.push(*caller);
-        }
-        for (caller, thread) in new.threads.iter().filter(|(_, thread)| *thread > 0) {
-            if let Some(total) = self.totals.get_mut(caller) {
+            if *thread > 0 {
                 total.thread = *thread;
+            }
+            for sum in [total, &mut self.seen] {
+                match is_held {
+                    true => sum.held.add(flushes),
+                    false => sum.taken.add(flushes),
+                }
             }
         }
         for (pid, interrupts, ns) in &new.victims {

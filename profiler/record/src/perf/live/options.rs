@@ -44,8 +44,6 @@ pub struct Filter {
 pub enum Stack {
     /// None.
     Absent,
-    /// The kernel's.
-    Kernel,
     /// The kernel's, and the program's as far as it has frame pointers. If an earlier event of the same call had an
     /// unwound stack, we use that instead.
     Whole,

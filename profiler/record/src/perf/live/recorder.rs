@@ -326,7 +326,7 @@ impl Recorder {
                 state.told_ns = now;
                 self.take_sums().map_err(failed(COUNTERS))?;
                 self.tell_sums(now, false, sink)?;
-                sink.second(self.progress(now, sink.written(), state)).map_err(failed(WRITTEN))?;
+                sink.second(self.progress(now, state)).map_err(failed(WRITTEN))?;
             }
             self.steer(now, state).map_err(failed(SWITCHED))?;
             if let Some(running) = &mut child
@@ -341,7 +341,7 @@ impl Recorder {
                 }
                 (ended, child) = (Some(status), None);
             }
-            if stop(self.progress(now, sink.written(), state)) {
+            if stop(self.progress(now, state)) {
                 return Ok(ended);
             }
             let turn = Duration::from_nanos(self.trial.looks_ns.saturating_sub(now_ns()));
@@ -570,10 +570,14 @@ impl Recorder {
         Ok(reading)
     }
 
-    /// Returns the progress, given the number of written bytes.
-    fn progress(&self, now: u64, bytes: u64, state: &RecordingState) -> Progress {
+    fn progress(&self, now: u64, state: &RecordingState) -> Progress {
         let summed_ns = self.adding.as_ref().map_or(0, SumReader::summed_ns);
-        state.progress(now, Duration::from_nanos(summed_ns), bytes)
+        Progress {
+            elapsed: Duration::from_nanos(now.saturating_sub(state.begin_ns)),
+            summed: Duration::from_nanos(summed_ns),
+            kept: state.kept,
+            lost: state.lost,
+        }
     }
 
     /// Reads the kernel's sums.

@@ -84,7 +84,7 @@ pub(super) fn keep(
         return None;
     }
     let raw = record.raw()?;
-    let mut fields = event.format.decode(raw, names, |address| symbols.kernel(address));
+    let mut fields = event.format.decode(raw, |address| symbols.kernel(address));
     places.clear();
     // Of a program that isn't recorded we need only the name and the call. So we don't read its files to unwind.
     let registers = record.regs_user().map(|registers| &registers.regs[..]);

@@ -8,7 +8,6 @@ use super::budget::{Budget, Phase};
 use super::host::now_ns;
 use crate::perf::file::Place;
 use crate::perf::sample::Window;
-use crate::perf::sink::Progress;
 
 /// The assumed cost of an event in nanoseconds of a program's CPU time: without a stack, with a walked stack, and with a
 /// copy of part of the stack.
@@ -108,24 +107,6 @@ impl RecordingState {
         if let Some(start_ns) = self.open_ns.take() {
             self.recorded_ns += end_ns - start_ns;
             self.windows.push(Window { start_ns, end_ns });
-        }
-    }
-
-    /// Returns the total time of windows until now.
-    pub(super) fn recorded_ns(&self, now_ns: u64) -> u64 {
-        let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
-        self.recorded_ns + open
-    }
-
-    /// Returns the progress, given the number of written bytes.
-    pub(super) fn progress(&self, now_ns: u64, summed: Duration, bytes: u64) -> Progress {
-        Progress {
-            elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begin_ns)),
-            recorded: Duration::from_nanos(self.recorded_ns(now_ns)),
-            summed,
-            kept: self.kept,
-            lost: self.lost,
-            bytes,
         }
     }
 

@@ -125,7 +125,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn a_function_of_this_program_is_found_by_its_place_in_the_file() {
         let address = known_function() as u64;
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
