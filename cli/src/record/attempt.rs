@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use quell_record::figures::{self, count, time};
+use quell_record::figures::{self, Range, count, time};
 use quell_record::perf::live::{CommandRun, ProcessTurn, RunUsage, is_running, no_process};
 use quell_record::report::Report;
-use quell_record::trial::{Change, FEWEST, Finding, PairedRuns, signed};
+use quell_record::trial::{FEWEST, Finding, PairedRuns, signed};
 use serde_json::{Value, json};
 
 use super::live::{end_requested, seconds};
@@ -419,7 +419,7 @@ fn verdict(cpu: &PairedRuns, shown: &str, pairs: usize, took: Duration) -> Strin
     let Some(change) = cpu.change() else {
         return format!("It is unknown whether {shown} helps: fewer than {FEWEST} pairs of runs");
     };
-    let saves = |Change { least, .. }: Change| figures::percent(-least);
+    let saves = |Range { least, .. }: Range| figures::percent(-least);
     let known = match cpu.finding() {
         Finding::Less => format!("{shown} helps"),
         Finding::More => format!("{shown} makes it worse"),

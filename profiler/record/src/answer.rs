@@ -4,12 +4,12 @@ mod judged;
 mod memory;
 mod verdict;
 
-use crate::advise::{Advice, Means};
+use crate::advise::{Advice, Means, counts};
 use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::{Range, count, counted, percent, percents, span, time};
 use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
-use crate::understand::{RECORDERS, UNKNOWN};
+use crate::understand::{UNKNOWN, is_recorders};
 use judged::{JudgedPrograms, MATTERS};
 
 /// The largest number of lines of the answer.
@@ -152,8 +152,7 @@ impl Answer<'_> {
 
     /// Returns the number of function calls by which a recorder starts and stops events.
     fn own(&self) -> u64 {
-        let is_own = |cause| self.from.windows_ns.is_some() && RECORDERS.contains(&cause);
-        let own = self.report.others.iter().filter(|row| is_own(row.cause));
+        let own = self.report.others.iter().filter(|row| is_recorders(self.from, row.cause));
         own.map(|row| row.count).sum()
     }
 
@@ -178,10 +177,7 @@ impl Answer<'_> {
 
     /// Begins a line, with "Recorded" if other programs sent or took interrupts, too.
     fn labelled(&self, label: &'static str, said: &str) -> Line {
-        match self.others.is_empty() {
-            true => Line::new(label),
-            false => Line::new("Recorded").text(said),
-        }
+        if self.others.is_empty() { Line::new(label) } else { Line::new("Recorded").text(said) }
     }
 
     fn most_come_from(&self) -> Option<Line> {
@@ -233,10 +229,7 @@ impl Answer<'_> {
     /// Names the program that pays most, with its share unless the verdict has it.
     fn pays_most(&self, said: bool) -> Option<Line> {
         let (program, share) = self.worst?;
-        let pays = match self.others.is_empty() {
-            true => "",
-            false => " pays most",
-        };
+        let pays = if self.others.is_empty() { "" } else { " pays most" };
         let line = self.labelled("Pays most", "").name(&program.name);
         let line = line.remark(pays);
         let share = format!(": {}", percents(share));
@@ -253,9 +246,8 @@ impl Answer<'_> {
     }
 
     fn no_shootdowns(&self) -> Option<Line> {
-        let is_own = |cause| self.from.windows_ns.is_some() && RECORDERS.contains(&cause);
-        let mut others = self.report.others.iter();
-        let most = others.find(|other| !is_own(other.cause) && other.cause != UNKNOWN);
+        let is_known = |cause| cause != UNKNOWN && !is_recorders(self.from, cause);
+        let most = self.report.others.iter().find(|other| is_known(other.cause));
         let other = most.filter(|other| other.count as f64 > self.all)?;
         let mut functions = other.functions.iter().take(3).map(|(name, _)| name);
         let mut line = Line::new("Not TLB")
@@ -378,22 +370,6 @@ fn unsure(advice: &Advice) -> Vec<Line> {
             Means::Kernel => ", in kernel:",
         });
     vec![first, Line::new("").then(advice.brief.clone())]
-}
-
-/// Describes the number of interrupts now, and bounds for those that a change leaves.
-fn counts(now: u64, (least, most): (u64, u64)) -> Line {
-    let (interrupts, verb, stays) = match now {
-        1 => (" interrupt", " becomes ", " stays"),
-        _ => (" interrupts", " become ", " stay"),
-    };
-    let line = Line::new("").text(count(now)).remark(interrupts);
-    if least >= now {
-        return line.text(stays);
-    }
-    line.text(verb).text(match least == most {
-        true => count(most),
-        false => format!("{} to {}", count(least), count(most)),
-    })
 }
 
 #[cfg(test)]

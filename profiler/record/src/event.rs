@@ -6,28 +6,34 @@
 
 use crate::perf::{Flushes, Sample, Value};
 
-/// System calls that may interrupt other CPUs, to flush or otherwise, or give memory back.
-pub(crate) const CALLS: [&str; 19] = [
-    "brk",
-    "fallocate",
-    "ftruncate",
-    "madvise",
-    "mbind",
-    "membarrier",
-    "migrate_pages",
-    "mmap",
-    "move_pages",
-    "mprotect",
-    "mremap",
-    "msync",
-    "munmap",
-    "pkey_mprotect",
-    "process_madvise",
-    "process_mrelease",
-    "remap_file_pages",
-    "shmdt",
-    "userfaultfd",
+/// System calls that may interrupt other CPUs, to flush or otherwise, or give memory back. Each has its number on this
+/// machine.
+pub(crate) const CALLS: [(&str, libc::c_long); 19] = [
+    ("brk", libc::SYS_brk),
+    ("fallocate", libc::SYS_fallocate),
+    ("ftruncate", libc::SYS_ftruncate),
+    ("madvise", libc::SYS_madvise),
+    ("mbind", libc::SYS_mbind),
+    ("membarrier", libc::SYS_membarrier),
+    ("migrate_pages", libc::SYS_migrate_pages),
+    ("mmap", libc::SYS_mmap),
+    ("move_pages", libc::SYS_move_pages),
+    ("mprotect", libc::SYS_mprotect),
+    ("mremap", libc::SYS_mremap),
+    ("msync", libc::SYS_msync),
+    ("munmap", libc::SYS_munmap),
+    ("pkey_mprotect", libc::SYS_pkey_mprotect),
+    ("process_madvise", libc::SYS_process_madvise),
+    ("process_mrelease", libc::SYS_process_mrelease),
+    ("remap_file_pages", libc::SYS_remap_file_pages),
+    ("shmdt", libc::SYS_shmdt),
+    ("userfaultfd", libc::SYS_userfaultfd),
 ];
+
+/// Returns whether a system call is one of [`CALLS`].
+pub(crate) fn is_listed(call: &str) -> bool {
+    CALLS.iter().any(|(name, _)| *name == call)
+}
 
 /// The reasons of `tlb:tlb_flush` other than a context switch, which is 0. Their numbers haven't changed since Linux 4.
 pub mod reason {
@@ -56,10 +62,10 @@ pub enum Event<'a> {
     SummedTaken { interrupts: u64, work_ns: u64 },
     /// The kernel's count of other queued work.
     SummedWork { function: &'a str, count: u64 },
-    /// `csd:csd_function_entry`. Work 0 is the initiator's own part.
+    /// `csd:csd_function_entry`.
     Begin { function: &'a str, work: u64 },
     /// `csd:csd_function_exit`.
-    End { function: &'a str, work: u64 },
+    End { function: &'a str },
     /// A function-call interrupt began or ended.
     Interrupt { begin: bool },
     /// A system call began, on this range if it has one.
@@ -76,7 +82,7 @@ pub enum Event<'a> {
         gives: ReleasedRange,
     },
     /// A system call returned, with this result if it's known.
-    Exit { call: &'a str, result: Option<u64> },
+    Exit { result: Option<u64> },
     /// A thread requests `mmap_lock`, or has acquired it.
     Lock { got: bool },
     /// A user-mode page fault began.
@@ -137,8 +143,10 @@ pub fn of(sample: &Sample) -> Event<'_> {
             Event::SummedTaken { interrupts: bits("interrupts"), work_ns: bits("work_ns") }
         }
         "sums:queued" => Event::SummedWork { function: text("func"), count: bits("count") },
+        // Work 0 is the initiator's own part.
+        "csd:csd_function_entry" | "csd:csd_function_exit" if bits("csd") == 0 => Event::Other,
         "csd:csd_function_entry" => Event::Begin { function: text("func"), work: bits("csd") },
-        "csd:csd_function_exit" => Event::End { function: text("func"), work: bits("csd") },
+        "csd:csd_function_exit" => Event::End { function: text("func") },
         "irq_vectors:call_function_entry" | "irq_vectors:call_function_single_entry" => {
             Event::Interrupt { begin: true }
         }
@@ -213,10 +221,7 @@ pub(crate) fn ranges(sample: &Sample) -> impl Iterator<Item = (u64, u64)> {
 
 fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
     let Some(call) = name.strip_prefix("enter_") else {
-        return Event::Exit {
-            call: name.strip_prefix("exit_").unwrap_or(name),
-            result: sample.field("ret").and_then(Value::bits),
-        };
+        return Event::Exit { result: sample.field("ret").and_then(Value::bits) };
     };
     let first = |names: &[&str]| {
         let found = names.iter().find_map(|name| sample.field(name).and_then(Value::bits));

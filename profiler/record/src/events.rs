@@ -25,10 +25,7 @@ pub fn recorded() -> Vec<EventRequest> {
         event: event.to_owned(),
         everywhere,
         stack,
-        counted: match event == COUNTED {
-            true => CountMode::Without(QUEUED),
-            false => CountMode::No,
-        },
+        counted: if event == COUNTED { CountMode::Without(QUEUED) } else { CountMode::No },
         filter: None,
     };
     let with = |event, stack, filter: &str, or_all| EventRequest {
@@ -56,7 +53,7 @@ pub fn recorded() -> Vec<EventRequest> {
         one("mmap_lock:mmap_lock_start_locking", false, Stack::Absent),
         one("mmap_lock:mmap_lock_acquire_returned", false, Stack::Absent),
     ];
-    for call in CALLS {
+    for (call, _) in CALLS {
         for end in ["enter", "exit"] {
             wanted.push(one(&format!("syscalls:sys_{end}_{call}"), false, Stack::Absent));
         }

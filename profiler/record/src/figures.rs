@@ -1,11 +1,9 @@
 //! Formats figures for people: ranges, times, shares and counts.
 
-use serde::Serialize;
-
-use crate::attribute::site::Span;
+use serde::{Deserialize, Serialize};
 
 /// Bounds of a time in nanoseconds, or of a share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     /// The lower bound.
     pub least: f64,
@@ -14,11 +12,6 @@ pub struct Range {
 }
 
 impl Range {
-    /// Multiplies a span by a factor.
-    pub(crate) fn of(span: Span, scale: f64) -> Self {
-        Range { least: span.least as f64 * scale, most: span.most as f64 * scale }
-    }
-
     /// Adds another range to both bounds.
     #[must_use]
     pub fn plus(self, other: Range) -> Self {
@@ -54,12 +47,6 @@ impl Range {
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Range { least: self.least * factor, most: self.most * factor }
-    }
-}
-
-impl From<(f64, f64)> for Range {
-    fn from((least, most): (f64, f64)) -> Self {
-        Range { least, most }
     }
 }
 

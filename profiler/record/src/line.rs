@@ -88,10 +88,7 @@ impl Line {
     pub fn or(self, other: Line) -> Line {
         let needed = |part: &&Part| !matches!(part, Part::Remark(_));
         let taken: usize = self.parts.iter().filter(needed).map(least).sum();
-        match taken <= COLUMNS - LABEL {
-            true => self,
-            false => other,
-        }
+        if taken <= COLUMNS - LABEL { self } else { other }
     }
 
     fn part(mut self, part: Part) -> Self {
@@ -106,11 +103,11 @@ impl Line {
 
     /// Returns whether the text after the label begins with `words`.
     pub fn begins(&self, words: &str) -> bool {
-        self.said().starts_with(words)
+        self.whole().starts_with(words)
     }
 
-    /// Returns the text of all parts.
-    fn said(&self) -> String {
+    /// Returns the text of all parts, however long it is.
+    pub fn whole(&self) -> String {
         self.parts.iter().map(Part::text).collect()
     }
 
@@ -167,17 +164,14 @@ impl From<Line> for String {
         }
         line.leave_out(room);
         // Some characters are wider beside those of the next part. Names must leave room for that.
-        let beside = line.said().width().saturating_sub(line.taken());
+        let beside = line.whole().width().saturating_sub(line.taken());
         let room = room.saturating_sub(beside);
         line.shorten(room, NAME);
         line.shorten(room, LEAST);
-        let text = format!("{:LABEL$}{}", line.label, line.said());
+        let text = format!("{:LABEL$}{}", line.label, line.whole());
         let text = text.replace(char::is_control, "\u{fffd}");
         let text = text.trim_end();
-        match text.width() > COLUMNS {
-            true => cut(text, COLUMNS),
-            false => text.to_owned(),
-        }
+        if text.width() > COLUMNS { cut(text, COLUMNS) } else { text.to_owned() }
     }
 }
 

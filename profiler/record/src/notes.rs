@@ -3,9 +3,10 @@
 use crate::attribute::site::Site;
 use crate::attribute::{Attribution, Evidence};
 use crate::figures::{count, counted, percent, time};
+use crate::perf::Statistics;
 use crate::report::{OtherRow, Report};
 use crate::scales;
-use crate::understand::RECORDERS;
+use crate::understand::is_recorders;
 
 /// Returns the notes for this recording.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
@@ -77,8 +78,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let others = calls.map(|row| row.saturating_sub(report.interrupts));
     if let Some(row) = others.filter(|&row| row > 0) {
         let few = (known as f64) < 0.9 * row as f64;
-        let causes = report.others.iter().map(|row| row.cause);
-        let own = from.windows_ns.is_some() && causes.clone().any(|of| RECORDERS.contains(&of));
+        let own = report.others.iter().any(|row| is_recorders(from, row.cause));
         notes.push(format!(
             "Row CAL of /proc/interrupts counts {} that are no shootdowns. Their function is known for {} of them{}.{}",
             counted(row, "interrupt"),
@@ -127,11 +127,8 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
 
 /// Returns the note on time that can't be seen inside a virtual machine.
 fn guest(from: &Attribution) -> String {
-    let stolen = |statistics: &crate::perf::Statistics| {
-        let found = statistics.cpu_ns.iter().find(|(name, _)| name == "steal");
-        found.map(|(_, ns)| *ns)
-    };
-    let grew = from.before.as_ref().and_then(stolen).zip(from.after.as_ref().and_then(stolen));
+    let stolen = |read: &Option<Statistics>| read.as_ref()?.used_ns("steal");
+    let grew = stolen(&from.before).zip(stolen(&from.after));
     let steal = match grew {
         Some((before, after)) => format!(
             " During the recording the hypervisor ran other guests for {} of this guest's time. An initiator waits that long if its target is not running.",

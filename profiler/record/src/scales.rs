@@ -57,15 +57,13 @@ impl Kernel {
         let of = |site: &&Site| &*site.place.program == program;
         let mut priced = Range::default();
         for site in from.sites.iter().filter(of) {
-            let calls = Range::from(site.serving_ns(from.prices.as_ref()));
-            priced = priced
-                .plus(calls.times(scales.calls(site)))
-                .plus(Range::of(site.waited, site.weight));
+            let calls = site.serving_ns(from.prices.as_ref()).times(scales.calls(site));
+            priced = priced.plus(calls).plus(site.waited.times(site.weight));
         }
         let faults = from.programs.iter().find(|of| &*of.name == program)?.faults as f64;
         if let Some(prices) = &from.prices {
             let all = faults * scales.faults(from, program);
-            priced = priced.plus(Range::from(prices.fault_ns).times(all));
+            priced = priced.plus(prices.fault_ns.times(all));
         }
         (ns >= RAN_NS / 5.0 && priced.least > 0.0).then(|| Kernel {
             ns,
@@ -100,10 +98,7 @@ impl SampleScales {
             return self.faults;
         }
         let own = (exact as f64 / seen as f64).max(1.0);
-        match seen < ENOUGH {
-            true => own.min(self.faults),
-            false => own,
-        }
+        if seen < ENOUGH { own.min(self.faults) } else { own }
     }
 
     /// Returns the number of real calls for each recorded one from this site.
@@ -112,10 +107,7 @@ impl SampleScales {
     /// a program does more of everything while it isn't recorded. With few interrupts that factor is unreliable, so
     /// it's capped at the factor of all sites (see `calls`).
     pub fn calls(&self, site: &Site) -> f64 {
-        match self.few || site.whole < ENOUGH {
-            true => site.weight.min(self.calls),
-            false => site.weight,
-        }
+        if self.few || site.whole < ENOUGH { site.weight.min(self.calls) } else { site.weight }
     }
 }
 

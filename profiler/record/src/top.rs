@@ -217,8 +217,8 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Sink for Top<F> {
             Event::SummedTaken { interrupts, work_ns } => {
                 let sum = self.sum(sample);
                 sum.row.taken += interrupts;
-                let work = Range::from((work_ns as f64, work_ns as f64));
-                sum.row.stolen = sum.row.stolen.plus(work);
+                let work = work_ns as f64;
+                sum.row.stolen = sum.row.stolen.plus(Range { least: work, most: work });
             }
             _ => {}
         }

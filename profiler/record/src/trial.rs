@@ -8,6 +8,8 @@
 use quell_workloads::numbers::median;
 use serde::Serialize;
 
+use crate::figures::Range;
+
 /// The least number of pairs for a result.
 pub const FEWEST: usize = 4;
 
@@ -19,15 +21,6 @@ const STUDENT: [f64; 20] = [
     63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17, 3.11, 3.05, 3.01, 2.98, 2.95,
     2.92, 2.90, 2.88, 2.86, 2.85,
 ];
-
-/// Bounds of a relative change. For example, -0.3 is 30 % less.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Change {
-    /// The lower bound.
-    pub least: f64,
-    /// The upper bound.
-    pub most: f64,
-}
 
 /// The conclusion from a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,10 +60,10 @@ impl PairedRuns {
         (middle(&self.before), middle(&self.after))
     }
 
-    /// Computes bounds of the relative change.
+    /// Computes bounds of the relative change. For example, -0.3 is 30 % less.
     ///
     /// Returns `None` if there are too few pairs, or if unchanged runs were mostly zero and changed ones weren't.
-    pub fn change(&self) -> Option<Change> {
+    pub fn change(&self) -> Option<Range> {
         let count = self.before.len();
         let is_from_zero = self.medians().0 == 0.0 && self.after.iter().any(|&after| after > 0.0);
         if count < FEWEST || is_from_zero {
@@ -83,7 +76,7 @@ impl PairedRuns {
         let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
         let error = (squares / (count - 1) as f64 / count as f64).sqrt();
         let by = STUDENT[(count - 2).min(STUDENT.len() - 1)] * error;
-        Some(Change { least: (mean - by).exp() - 1.0, most: (mean + by).exp() - 1.0 })
+        Some(Range { least: (mean - by).exp() - 1.0, most: (mean + by).exp() - 1.0 })
     }
 
     /// Returns the conclusion from the pairs so far.
@@ -101,7 +94,7 @@ impl PairedRuns {
     ///
     /// That's so if the value isn't less, or the bounds are closer to each other than half the larger one.
     pub fn is_known(&self) -> bool {
-        let narrow = |change: Change| {
+        let narrow = |change: Range| {
             let size = change.least.abs().max(change.most.abs());
             change.most - change.least < (0.5 * size).max(SMALL)
         };
@@ -114,7 +107,7 @@ impl PairedRuns {
 }
 
 /// Formats a change in percent with its sign. More than tenfold, it's a factor.
-pub fn signed(change: Change) -> String {
+pub fn signed(change: Range) -> String {
     if change.most >= 9.0 {
         let times = |share: f64| crate::figures::count((1.0 + share).round() as u64);
         return match change.least >= 1.0 {
@@ -199,9 +192,9 @@ mod tests {
         pairs.add(0.0, 0.0);
         assert_eq!(pairs.finding(), Finding::Same);
         assert!(pairs.is_known());
-        let change = Change { least: -0.31, most: 0.004 };
+        let change = Range { least: -0.31, most: 0.004 };
         assert_eq!(signed(change), "-31 to +0.4 %");
-        let times = |least, most| signed(Change { least, most });
+        let times = |least, most| signed(Range { least, most });
         assert_eq!(times(81.2, 1244.9), "82 to 1 246 times");
         assert_eq!(times(-0.5, 9.0), "up to 10 times");
         let mut none = PairedRuns::default();

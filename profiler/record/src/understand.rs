@@ -41,7 +41,12 @@ const OWNERS: &[(&str, &str)] = &[
 const UNTOLD: &str = "unknown";
 
 /// Owners of functions that a recorder calls, too. It starts and stops events, or patches the kernel's code for them.
-pub(crate) const RECORDERS: [&str; 2] = ["perf", "code patching"];
+const RECORDERS: [&str; 2] = ["perf", "code patching"];
+
+/// Returns whether the recorder itself causes most of the interrupts of this owner.
+pub(crate) fn is_recorders(from: &Attribution, cause: &str) -> bool {
+    from.windows_ns.is_some() && RECORDERS.contains(&cause)
+}
 
 /// The owner whose callers wait for every CPU that they interrupt.
 const BARRIERS: &str = "membarrier";
@@ -119,7 +124,7 @@ impl Report {
             cpus: from.cpu_count(),
             ns: from.elapsed_ns(),
             pace: (scale / from.scale_of_time()).max(1.0),
-            fault_ns: from.prices.map(|prices| Range::from(prices.fault_ns)),
+            fault_ns: from.prices.map(|prices| prices.fault_ns),
             notes: Vec::new(),
         };
         report.notes = notes::notes(&from, scale, &report);
@@ -145,8 +150,7 @@ fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attributio
         Some(summed) => summed.flushes,
         None => scaled(site.requests, calls).max(remote).max(least.unwrap_or(0)),
     };
-    let initiator = Range::of(site.waited, scale);
-    let stolen = Range::of(site.stolen, scale);
+    let (initiator, stolen) = (site.waited.times(scale), site.stolen.times(scale));
     SiteRow {
         program: site.place.program.to_string(),
         thread: site.thread(),
@@ -164,7 +168,7 @@ fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attributio
         stolen,
         locked_ns: site.locked_ns as f64 * calls,
         refaults: scaled(site.refaults, faults),
-        refault_ns: site.refill_ns(from.prices.as_ref()).map(|ns| Range::from(ns).times(faults)),
+        refault_ns: site.refill_ns(from.prices.as_ref()).map(|ns| ns.times(faults)),
         share: cpu_ns
             .filter(|_| site.timed > 0)
             .map(|cpu| initiator.plus(stolen).within(site.spread()).of_all(cpu)),
@@ -182,7 +186,7 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let costs = Costs::of(own);
             let (taken, stolen) = taken(program, scale);
             let recording = from.prices.as_ref();
-            let recording = recording.map_or(0.0, |prices| program.events.ns(prices));
+            let recording = recording.map_or(0.0, |prices| program.events.ns(prices.event_ns));
             // Prices were measured at another moment. So we subtract the cost of recording only up to half of the time.
             let own = (program.cpu_ns as f64 - recording).max(program.cpu_ns as f64 / 2.0);
             let told = from.ran(&program.name);
@@ -224,14 +228,11 @@ fn taken(program: &Program, scale: f64) -> (u64, Range) {
         (0, _) => {
             let taken = scaled(program.taken, scale);
             let spread = spread(program.taken, taken as f64);
-            (taken, Range::of(seen, scale).within(spread))
+            (taken, seen.times(scale).within(spread))
         }
         (taken, work_ns) => {
             // The ratio of an interrupt's time to its work is known only from recorded interrupts.
-            let around = match seen.least {
-                0 => 1.0,
-                least => seen.most as f64 / least as f64,
-            };
+            let around = if seen.least > 0.0 { seen.most / seen.least } else { 1.0 };
             let least = work_ns as f64;
             (taken, Range { least, most: least * around.max(1.0) })
         }
@@ -258,7 +259,7 @@ impl Costs {
             if site.timed == 0 {
                 continue;
             }
-            let waited = Range::of(site.waited, site.weight);
+            let waited = site.waited.times(site.weight);
             all.waited = all.waited.plus(waited);
             all.deviation.least += (waited.least * site.spread()).powi(2);
             all.deviation.most += (waited.most * site.spread()).powi(2);
@@ -300,7 +301,7 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
         let of = from.functions.get(function).copied().unwrap_or_default();
         // The recorder itself sends some of these at the ends of windows, and none in between. So they aren't scaled
         // up.
-        let own = from.windows_ns.is_some() && RECORDERS.contains(&owner(function));
+        let own = is_recorders(from, owner(function));
         let all = match summed.get(function) {
             Some(&count) => count as f64,
             None if own || !summed.is_empty() => of.count as f64,
@@ -358,8 +359,8 @@ fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
     for (index, site) in from.sites.iter().enumerate() {
         let all = Weight {
             interrupts: site.estimate().round() as u64,
-            stolen_ns: scaled(site.stolen.most, site.weight),
-            waited_ns: scaled(site.waited.least, site.weight),
+            stolen_ns: (site.stolen.most * site.weight).round() as u64,
+            waited_ns: (site.waited.least * site.weight).round() as u64,
         };
         if all.interrupts == 0 {
             continue;
@@ -388,7 +389,6 @@ fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribute::site::Span;
 
     fn site(interrupts: u64, weight: f64, frames: &[&str]) -> Site {
         Site {
@@ -399,7 +399,7 @@ mod tests {
             },
             interrupts,
             weight,
-            stolen: Span { least: 1, most: 1_000 },
+            stolen: Range { least: 1.0, most: 1_000.0 },
             ..Site::default()
         }
     }
@@ -435,12 +435,5 @@ mod tests {
         assert_eq!(matrix(&from), [cell("a", "b", 300), cell("a", "a", 100), cell("b", "a", 5)]);
         from.matrix = [((0, 0), 1), ((0, 1), 3)].into_iter().collect();
         assert_eq!(matrix(&from), []);
-    }
-
-    #[test]
-    fn functions_have_owners() {
-        assert_eq!(owner("ipi_mb"), "membarrier");
-        assert_eq!(owner("rcu_exp_handler"), "RCU");
-        assert_eq!(owner("something_new"), "other parts of the kernel");
     }
 }

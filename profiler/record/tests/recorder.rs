@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use quell_record::perf::file::{Recording, Writer};
@@ -17,7 +17,7 @@ use quell_record::perf::live::{
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use quell_record::perf::{Host, Item, LossReason, Progress, ReadTime, Sample, Source, Statistics};
+use quell_record::perf::{Item, LossReason, Progress, Sample, Source, Statistics, Window};
 
 const CALLS: usize = 5_000;
 
@@ -40,12 +40,9 @@ fn wanted(names: &[(&str, bool, Stack)]) -> Vec<EventRequest> {
     wanted.collect()
 }
 
-/// The content of a recording of the program.
-struct ProgramRecording {
+/// The summary of a recording, and all that it contains.
+struct Recorded {
     summary: Summary,
-    samples: Vec<Sample>,
-    before: Statistics,
-    after: Statistics,
     items: Vec<Item>,
 }
 
@@ -83,12 +80,9 @@ fn a_process_is_recorded_with_the_children_that_it_has_already() {
     };
     let said = recorder.host().scope.clone();
     assert!(said.starts_with("process ") && said.contains("its descendants: churn "), "{said}");
-    let (summary, mut recording) = run(recorder, |progress| progress.kept > 100);
-    let mut of_child = 0;
-    while let Some(item) = recording.next().unwrap() {
-        of_child += usize::from(matches!(item, Item::Sample(sample) if &*sample.comm == "churn"));
-    }
-    assert!(of_child > 50, "{of_child} of {}", summary.kept);
+    let recorded = run(recorder, |progress| progress.kept > 100).unwrap();
+    let of_child = recorded.samples().filter(|sample| &*sample.comm == "churn").count();
+    assert!(of_child > 50, "{of_child} of {}", recorded.summary.kept);
 }
 
 /// Allows one recording at a time.
@@ -109,59 +103,101 @@ fn open(options: Options, scope: Scope) -> Option<Recorder> {
     }
 }
 
-/// Records until the end, or until `stop` returns `true`.
-fn run(recorder: Recorder, stop: impl FnMut(Progress) -> bool) -> (Summary, Recording) {
+/// Records until the end, or until `stop` returns `true`. Returns `None` if the kernel was to sum flushes, and can't.
+fn run(recorder: Recorder, stop: impl FnMut(Progress) -> bool) -> Option<Recorded> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let writer = Writer::new(file.reopen().unwrap()).unwrap();
     let (summary, _) = recorder.run(writer, stop).unwrap();
     eprintln!("{summary}");
-    (summary, Recording::open(file.path()).unwrap())
+    let mut recording = Recording::open(file.path()).unwrap();
+    assert!(recording.closed());
+    let items: Vec<Item> = std::iter::from_fn(|| recording.next().unwrap()).collect();
+    let recorded = Recorded { summary, items };
+    if let Some(refused) = recorded.notes().find(|note| note.contains("not summed in the kernel")) {
+        eprintln!("NOT RUN: {refused}");
+        return None;
+    }
+    Some(recorded)
 }
 
 /// Records the program. Returns `None` if this host doesn't allow it.
-fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<ProgramRecording> {
+fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<Recorded> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(churn());
     command.arg(calls.to_string());
-    let options = Options { wanted, overhead, sums: SumMode::No, outlives: false, buffer: None };
-    let recorder = open(options, Scope::Command(command))?;
-    let (summary, mut recording) = run(recorder, |_| false);
-    assert!(summary.exit.unwrap().success());
-    assert!(recording.closed());
-    let (mut samples, mut items) = (Vec::new(), Vec::new());
-    let (mut before, mut after) = (None, None);
-    while let Some(item) = recording.next().unwrap() {
+    let options = Options { wanted, overhead, ..Options::default() };
+    let recorded = run(open(options, Scope::Command(command))?, |_| false)?;
+    assert!(recorded.summary.exit.unwrap().success());
+    let mut last = 0;
+    for item in &recorded.items {
         match item {
-            Item::Sample(sample) => samples.push(sample),
-            Item::Statistics(read) if read.when == ReadTime::Before => before = Some(read),
-            Item::Statistics(read) => after = Some(read),
-            Item::Window(window) => {
-                let last = samples.last().map_or(0, |sample: &Sample| sample.time_ns);
-                assert!(last <= window.end_ns, "{last} is told before {window:?} ends");
-                items.push(Item::Window(window));
+            Item::Sample(sample) => {
+                assert!(last <= sample.time_ns, "the buffers of the CPUs are merged by time");
+                last = sample.time_ns;
             }
-            item => items.push(item),
+            Item::Window(window) => {
+                assert!(last <= window.end_ns, "{last} is told before {window:?} ends")
+            }
+            _ => {}
         }
     }
-    assert!(
-        samples.is_sorted_by_key(|sample| sample.time_ns),
-        "the buffers of the CPUs are merged by time"
-    );
-    let (before, after) = (before.unwrap(), after.unwrap());
-    Some(ProgramRecording { summary, samples, before, after, items })
+    Some(recorded)
 }
 
-impl ProgramRecording {
-    fn of(&self, event: &str) -> impl Iterator<Item = &Sample> {
-        self.samples.iter().filter(move |sample| &*sample.event == event)
+impl Recorded {
+    fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Sample(sample) => Some(sample),
+            _ => None,
+        })
     }
 
-    fn host(&self) -> &Host {
-        let mut hosts = self.items.iter().filter_map(|item| match item {
-            Item::Host(host) => Some(host),
+    fn of(&self, event: &str) -> impl Iterator<Item = &Sample> {
+        self.samples().filter(move |sample| &*sample.event == event)
+    }
+
+    /// Returns the calls by which the program gives one page back.
+    fn calls(&self, event: &str) -> Vec<&Sample> {
+        // A thread that ends gives its stack back, too, but that's larger.
+        let own = |call: &&Sample| {
+            (call.number("behavior"), call.number("len_in")) == (Some(4), Some(4096))
+        };
+        self.of(event).filter(own).collect()
+    }
+
+    /// Returns the sum of a field of these events.
+    fn sum(&self, event: &str, field: &str) -> u64 {
+        self.of(event).map(|sample| sample.number(field).unwrap()).sum()
+    }
+
+    fn notes(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Note(note) => Some(&**note),
+            _ => None,
+        })
+    }
+
+    fn windows(&self) -> Vec<Window> {
+        let windows = self.items.iter().filter_map(|item| match item {
+            Item::Window(window) => Some(*window),
             _ => None,
         });
-        hosts.next().unwrap()
+        windows.collect()
+    }
+
+    /// Returns the kernel's counters before and after.
+    fn read(&self) -> [&Statistics; 2] {
+        let read = self.items.iter().filter_map(|item| match item {
+            Item::Statistics(read) => Some(read),
+            _ => None,
+        });
+        read.collect::<Vec<_>>().try_into().unwrap()
+    }
+
+    /// Returns the growth of the row `TLB` of `/proc/interrupts`. Some machines have no such row.
+    fn row(&self) -> Option<u64> {
+        let [before, after] = self.read().map(|read| read.interrupt("TLB"));
+        Some(after? - before?)
     }
 
     fn exact(&self, event: &str) -> u64 {
@@ -182,12 +218,7 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
     let Some(recorded) = record(CALLS, f64::INFINITY, wanted(&events)) else {
         return;
     };
-    // A thread that ends gives its stack back, too, but that's larger.
-    let own = |sample: &&Sample| {
-        (sample.number("behavior"), sample.number("len_in")) == (Some(4), Some(4096))
-    };
-    let calls = recorded.of(madvise).filter(own);
-    let calls: Vec<&Sample> = calls.collect();
+    let calls = recorded.calls(madvise);
     let lost = recorded.summary.lost as usize;
     assert!(calls.len() <= CALLS && calls.len() + lost >= CALLS, "{} and {lost} lost", calls.len());
     assert!(recorded.exact(madvise) >= CALLS as u64);
@@ -213,11 +244,7 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
         name == Some("flush_tlb_func") && sample.number("csd") != Some(0)
     });
     let targets = targets.count() as u64;
-    let row = |read: &Statistics| read.interrupt("TLB");
-    let known = !recorded.host().missing.iter().any(|event| event == function);
-    if let (true, Some(before), Some(after)) = (known, row(&recorded.before), row(&recorded.after))
-    {
-        let counted = after - before;
+    if let (1.., Some(counted)) = (targets, recorded.row()) {
         eprintln!("{targets} flushes ran on targets, {counted} shootdowns in /proc/interrupts");
         let apart = counted.abs_diff(targets);
         assert!(
@@ -225,11 +252,6 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
             "{counted} against {targets}"
         );
     }
-
-    // Time must not run backwards.
-    let backwards = recorded.samples.windows(2).filter(|pair| pair[1].time_ns < pair[0].time_ns);
-    let backwards = backwards.count();
-    assert!(backwards * 100 <= recorded.samples.len(), "{backwards} samples out of order");
 }
 
 #[test]
@@ -244,15 +266,12 @@ fn calls_without_stacks_are_told_from_the_tracepoint_that_all_calls_share() {
         return;
     };
     let lost = recorded.summary.lost as usize;
-    let own = recorded
-        .of(names[0])
-        .filter(|call| (call.number("behavior"), call.number("len_in")) == (Some(4), Some(4096)));
-    let own = own.count();
+    let own = recorded.calls(names[0]).len();
     assert!(own <= calls && own + lost >= calls, "{own} and {lost} lost");
     let ended = recorded.of(names[1]);
     let ended = ended.filter(|end| end.number("ret") == Some(0)).count();
     assert!(ended + lost >= calls, "{ended} and {lost} lost");
-    for sample in &recorded.samples {
+    for sample in recorded.samples() {
         assert!(names.contains(&&*sample.event), "{sample:?}");
     }
 }
@@ -270,8 +289,7 @@ fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
     let has_no_room =
         |item: &&Item| matches!(item, Item::Lost(lost) if lost.why == LossReason::Full);
     assert_eq!(recorded.items.iter().find(has_no_room), None);
-    let whole = recorded.of(madvise).filter(|call| call.number("len_in") == Some(4096));
-    assert_eq!(whole.count(), calls);
+    assert_eq!(recorded.calls(madvise).len(), calls);
 }
 
 #[test]
@@ -285,20 +303,13 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
     };
     // On a busy host even counting may exceed the limit. Then it stops for a while, and the recording contains this
     // note.
-    let is_stop = |item: &Item| matches!(item, Item::Note(note) if note.starts_with("Counting interrupts cost more"));
-    let was_stopped = recorded.items.iter().any(is_stop);
+    let was_stopped =
+        recorded.notes().any(|note| note.starts_with("Counting interrupts cost more"));
     let counted = recorded.exact(enter);
     assert!(counted >= calls as u64 || was_stopped, "{counted} of {calls}");
     let entered: Vec<&Sample> = recorded.of(enter).collect();
     assert!(entered.len() < calls, "everything was recorded");
-    let windows: Vec<_> = recorded
-        .items
-        .iter()
-        .filter_map(|item| match item {
-            Item::Window(window) => Some(*window),
-            _ => None,
-        })
-        .collect();
+    let windows = recorded.windows();
     assert!(!windows.is_empty());
     for sample in &entered {
         // The recorded window begins just before the real one, and ends just after it.
@@ -308,7 +319,7 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
     // Each recorded call must have its end, except at the edges of windows.
     let mut open = HashMap::new();
     let mut ended = 0;
-    for sample in &recorded.samples {
+    for sample in recorded.samples() {
         match &*sample.event == enter {
             true => _ = open.insert(sample.tid, sample.time_ns),
             false => ended += usize::from(open.remove(&sample.tid).is_some()),
@@ -327,10 +338,8 @@ fn what_happened_while_prices_were_measured_is_not_in_the_recording() {
     let Some(recorded) = record(60, f64::INFINITY, wanted(&events)) else {
         return;
     };
-    let begun = recorded.before.time_ns;
-    for sample in &recorded.samples {
-        assert!(sample.time_ns >= begun, "{} before {begun}", sample.time_ns);
-    }
+    let begun = recorded.read()[0].time_ns;
+    assert!(recorded.samples().all(|sample| sample.time_ns >= begun), "before {begun}");
 }
 
 #[test]
@@ -349,13 +358,8 @@ fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is
         return;
     };
     // Each call is recorded once, by the first event. The others recorded nothing.
-    let own = recorded.of(enter).filter(|call| call.number("len_in") == Some(4096));
-    assert_eq!(own.count(), 60);
-    let notes = recorded.items.iter().filter_map(|item| match item {
-        Item::Note(note) if note.contains("no_such_field") => Some(note),
-        _ => None,
-    });
-    assert_eq!(notes.count(), 2);
+    assert_eq!(recorded.calls(enter).len(), 60);
+    assert_eq!(recorded.notes().filter(|note| note.contains("no_such_field")).count(), 2);
 }
 
 #[test]
@@ -393,35 +397,24 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
     let Some(recorder) = open(options, Scope::Command(command)) else {
         return;
     };
-    let (_, mut recording) = run(recorder, |_| false);
-    let (mut discarded, mut places, mut sent, mut taken) = (0, Vec::new(), 0, 0);
-    let mut rows = Vec::new();
-    while let Some(item) = recording.next().unwrap() {
-        match item {
-            Item::Note(note) if note.contains("not summed in the kernel") => {
-                return eprintln!("NOT RUN: {note}");
-            }
-            Item::Statistics(read) => rows.push(read.interrupt("TLB").unwrap()),
-            Item::Sample(sample) if &*sample.event == "sums:flushes" => {
-                sent += sample.number("interrupts").unwrap();
-                let call = sample.field("call").and_then(|call| call.text());
-                if &*sample.comm == "churn" && call == Some("madvise") {
-                    discarded += sample.number("flushes").unwrap();
-                    places.extend(sample.stack.iter().filter_map(|frame| frame.module.clone()));
-                }
-            }
-            Item::Sample(sample) if &*sample.event == "sums:taken" => {
-                taken += sample.number("interrupts").unwrap();
-            }
-            _ => {}
-        }
-    }
+    let Some(recorded) = run(recorder, |_| false) else {
+        return;
+    };
+    let is_own = |sample: &&Sample| {
+        let call = sample.field("call").and_then(|call| call.text());
+        &*sample.comm == "churn" && call == Some("madvise")
+    };
+    let own: Vec<&Sample> = recorded.of("sums:flushes").filter(is_own).collect();
+    let discarded: u64 = own.iter().map(|sample| sample.number("flushes").unwrap()).sum();
     // Each call gives back one page that was touched. A thread gives its stack back when it ends.
     assert!((calls..=calls + 8).contains(&discarded), "{discarded} flushes of {calls} calls");
-    let own = |module: &Arc<str>| module.ends_with("/churn");
     // If the other thread never ran at the same time, no place was looked up.
-    assert!(places.iter().all(own), "{places:?}");
-    let row = rows[1] - rows[0];
+    for module in own.iter().flat_map(|sample| &*sample.stack).filter_map(|of| of.module.as_ref()) {
+        assert!(module.ends_with("/churn"), "{module}");
+    }
+    let (sent, taken) =
+        (recorded.sum("sums:flushes", "interrupts"), recorded.sum("sums:taken", "interrupts"));
+    let row = recorded.row().unwrap();
     eprintln!("{sent} sent and {taken} taken, {row} in /proc/interrupts");
     // The readings of the row are further apart than those of the sums, so the row may contain a few more.
     for counted in [sent, taken] {
@@ -445,24 +438,15 @@ fn the_sums_of_a_process_that_has_ended_bear_its_name() {
         ..Options::default()
     };
     let recorder = open(options, Scope::Command(command));
-    let recorded = recorder.map(|recorder| run(recorder, |_| false));
+    let recorded = recorder.and_then(|recorder| run(recorder, |_| false));
     sched_setaffinity(None, &all).unwrap();
-    let Some((_, mut recording)) = recorded else {
+    let Some(recorded) = recorded else {
         return;
     };
-    let mut named = Vec::new();
-    while let Some(item) = recording.next().unwrap() {
-        match item {
-            Item::Note(note) if note.contains("not summed in the kernel") => {
-                return eprintln!("NOT RUN: {note}");
-            }
-            Item::Sample(sample) if &*sample.event == "sums:flushes" => named.push(sample.comm),
-            _ => {}
-        }
-    }
     // Each program flushes when it starts.
     for program in ["true", "sleep"] {
-        assert!(named.iter().any(|name| &**name == program), "{named:?}");
+        let mut sums = recorded.of("sums:flushes");
+        assert!(sums.any(|sum| &*sum.comm == program), "{program}");
     }
 }
 
@@ -482,7 +466,7 @@ fn a_program_that_ends_while_all_are_recorded_keeps_its_own_counts_and_time() {
     let mut running = Some(CommandRun::start(program.arg("60000")).unwrap());
     let mut ended = None;
     // Sums are read once a second. A CPU may hold those of the ended program for longer.
-    let (_, mut recording) = run(recorder, |progress| {
+    let recorded = run(recorder, |progress| {
         if running.as_ref().is_some_and(CommandRun::has_ended) {
             let used = running.take().unwrap().wait().unwrap().0;
             ended = Some((progress.elapsed, used));
@@ -490,22 +474,16 @@ fn a_program_that_ends_while_all_are_recorded_keeps_its_own_counts_and_time() {
         let since = |at| progress.elapsed > at + Duration::from_millis(2_500);
         ended.as_ref().is_some_and(|(at, _)| since(*at))
     });
+    let Some(recorded) = recorded else {
+        return;
+    };
     let used = ended.unwrap().1;
-    let (mut sent, mut rows, mut ran) = (0, Vec::new(), Duration::ZERO);
-    while let Some(item) = recording.next().unwrap() {
-        match item {
-            Item::Note(note) if note.contains("not summed in the kernel") => {
-                return eprintln!("NOT RUN: {note}");
-            }
-            Item::Statistics(read) => rows.push(read.interrupt("TLB").unwrap()),
-            Item::Sample(sample) if &*sample.event == "sums:flushes" => {
-                sent += sample.number("interrupts").unwrap();
-            }
-            Item::CpuTime(of) if of.comm == "churn" => ran += Duration::from_nanos(of.ns()),
-            _ => {}
-        }
-    }
-    let row = rows[1] - rows[0];
+    let ran = recorded.items.iter().filter_map(|item| match item {
+        Item::CpuTime(of) if of.comm == "churn" => Some(Duration::from_nanos(of.ns())),
+        _ => None,
+    });
+    let ran: Duration = ran.sum();
+    let (sent, row) = (recorded.sum("sums:flushes", "interrupts"), recorded.row().unwrap());
     eprintln!("{sent} sent, {row} in /proc/interrupts; {ran:?} of {used:?}");
     assert!(sent.abs_diff(row) <= row / 50 + 10, "{sent} of {row}");
     // Its last reading may be a second old. Its rate until then tells the rest.

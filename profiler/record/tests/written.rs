@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quell_record::attribute::Attribution;
+use quell_record::figures::Range;
 use quell_record::perf::{Count, CpuTime, Item, Prices, ReadTime, Sample, Statistics, Value};
 
 /// The fields of an event.
@@ -93,8 +94,8 @@ pub(crate) fn ran(comm: &str, user_ns: u64, kernel_ns: u64) -> CpuTime {
 /// Returns prices of a host. A page fault costs `fault_ns` to 1.5 times that.
 pub(crate) fn prices(fault_ns: f64) -> Item {
     Item::Prices(Prices {
-        fault_ns: (fault_ns, fault_ns * 1.5),
-        zero_ns: (100.0, 200.0),
+        fault_ns: Range { least: fault_ns, most: fault_ns * 1.5 },
+        zero_ns: Range { least: 100.0, most: 200.0 },
         event_ns: [0.0; 3],
     })
 }

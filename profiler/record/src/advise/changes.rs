@@ -8,8 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::perf::Prices;
 
 use crate::attribute::Attribution;
-use crate::attribute::bins::{BINS, bin, within};
-use crate::attribute::reuse::ReuseTimes;
+use crate::attribute::reuse::{BINS, ReuseTimes, bin, within};
 use crate::attribute::site::{Place, Site, spread};
 use crate::figures::{self, Range, time};
 use crate::line::Line;
@@ -38,20 +37,10 @@ const GIVES_BACK: [&str; 9] = [
 /// The largest batch to assume: as many ranges as allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
-/// Bounds for the recorded interrupts that a change leaves at a site. They're fractions, because each recorded
-/// interrupt represents many.
-#[derive(Clone, Copy)]
-pub(super) struct RemainingInterrupts {
-    pub(super) least: f64,
-    pub(super) most: f64,
-}
-
-impl RemainingInterrupts {
-    /// Returns the rest of `all` if these shares disappear.
-    fn of(all: u64, gone: Range) -> RemainingInterrupts {
-        let left = |gone: f64| all as f64 * (1.0 - gone);
-        RemainingInterrupts { least: left(gone.most), most: left(gone.least) }
-    }
+/// Returns the rest of `all` interrupts if these shares disappear.
+fn left(all: u64, gone: Range) -> Range {
+    let left = |gone: f64| all as f64 * (1.0 - gone);
+    Range { least: left(gone.most), most: left(gone.least) }
 }
 
 /// The largest scope of unrecorded work that a change may remove.
@@ -71,7 +60,9 @@ pub(super) struct Proposal {
     pub(super) said: String,
     /// The change in a few words.
     pub(super) brief: Line,
-    pub(super) left: RemainingInterrupts,
+    /// Bounds for the recorded interrupts that the change leaves. They're fractions, because each recorded interrupt
+    /// represents many.
+    pub(super) left: Range,
     /// The share of the refill time that the change removes, too. The lower bound is a share of the recorded refaults,
     /// the upper bound one of all possible ones.
     pub(super) filled: Range,
@@ -87,7 +78,7 @@ pub(super) struct Proposal {
 
 impl Proposal {
     /// Creates a proposal that removes interrupts and nothing else.
-    fn new(kind: &'static str, said: String, brief: Line, left: RemainingInterrupts) -> Self {
+    fn new(kind: &'static str, said: String, brief: Line, left: Range) -> Self {
         Proposal {
             kind,
             said,
@@ -267,7 +258,7 @@ impl Program {
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -> Vec<Proposal> {
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, brief, least, most| {
-        vec![Proposal::new(kind, said, brief, RemainingInterrupts { least, most })]
+        vec![Proposal::new(kind, said, brief, Range { least, most })]
     };
     match call {
         "munmap" if site.files > site.memory => vec![read(&at)],
@@ -296,7 +287,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -
             let what = "write less between fork and the child's exit, fork from a small process, or fork less often with more \
                         work for each child";
             let said = format!("To reduce {call} in {}, {what}", site.place.program);
-            let left = RemainingInterrupts { least: 0.0, most: all / 2.0 };
+            let left = Range { least: 0.0, most: all / 2.0 };
             let brief = few("fork less often, or write less between fork and the child's exit");
             vec![Proposal::new("fork", said, brief, left).with(RemovableWork::Forked)]
         }
@@ -331,7 +322,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -
             );
             let more = few("raise the memory limit, or read files (pread) instead of mapping");
             let other = few("use a kernel that defers such flushes (lazy unmap) or batches them");
-            let left = RemainingInterrupts { least: 0.0, most: batched as f64 };
+            let left = Range { least: 0.0, most: batched as f64 };
             vec![
                 Proposal::new("reclaim", limit, more, left).with(RemovableWork::Kernel),
                 Proposal::new("kernel", kernel, other, left),
@@ -355,10 +346,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
     let cpus = (busy / FULL).ceil().max(1.0);
     let is_full = from.busy().is_some_and(|part| part > NO_ROOM);
     if !is_full && cpus - 1.0 < targets * 0.9 {
-        let on = match cpus == 1.0 {
-            true => "one CPU".into(),
-            false => format!("{cpus} CPUs"),
-        };
+        let on = if cpus == 1.0 { "one CPU".into() } else { format!("{cpus} CPUs") };
         let said = format!(
             "Pin {name} to {on} (taskset, a cpuset): it keeps {busy:.1} CPUs busy, and each flush interrupts {targets:.1} other CPUs"
         );
@@ -366,7 +354,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         let brief = brief.remark(format!(": {busy:.1} are busy"));
         let gone = 1.0 - (cpus - 1.0) / targets;
         let gone = Range { least: gone, most: gone };
-        let left = RemainingInterrupts::of(whole.interrupts, gone);
+        let left = left(whole.interrupts, gone);
         return vec![Proposal::new("pin", said, brief, left)];
     }
     let own = |(&(sender, target), count): (&(usize, usize), &u64)| {
@@ -387,7 +375,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         "shard",
         said,
         few("split ").name(name).text(" into one process for each CPU"),
-        RemainingInterrupts::of(whole.interrupts, gone),
+        left(whole.interrupts, gone),
     )]
 }
 
@@ -428,7 +416,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
         "merge",
         text,
         brief,
-        RemainingInterrupts { least: left(merged), most: left(merged - hasty) },
+        Range { least: left(merged), most: left(merged - hasty) },
     ))
 }
 
@@ -575,12 +563,7 @@ fn kept(site: &Site, call: &str, at: &str, program: &Program) -> Option<Proposal
         },
         served: share,
         kept: true,
-        ..Proposal::new(
-            kind,
-            format!("At {at}, {what}"),
-            brief,
-            RemainingInterrupts::of(site.interrupts, share),
-        )
+        ..Proposal::new(kind, format!("At {at}, {what}"), brief, left(site.interrupts, share))
     })
 }
 
@@ -593,7 +576,7 @@ fn read(at: &str) -> Proposal {
         "At {at}, read these files into a reused buffer (pread) instead of mapping and unmapping each"
     );
     let brief = few_at("read these files (pread) instead of mapping them", "", at);
-    let none = RemainingInterrupts { least: 0.0, most: 0.0 };
+    let none = Range { least: 0.0, most: 0.0 };
     Proposal { filled: all, served: all, ..Proposal::new("read", said, brief, none) }
 }
 
@@ -617,7 +600,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
             "free",
             said,
             few_at("use MADV_FREE instead of MADV_DONTNEED", "", at),
-            RemainingInterrupts { least: all, most: all },
+            Range { least: all, most: all },
         )
     })
 }
@@ -633,7 +616,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
         "At {at}, use huge pages for this memory (madvise with MADV_HUGEPAGE): one page fault replaces 512"
     );
     let all = site.interrupts as f64;
-    let trap = (1.0 - zero_ns.0 / fault_ns.0).max(0.0);
+    let trap = (1.0 - zero_ns.least / fault_ns.least).max(0.0);
     Some(Proposal {
         filled: Range {
             // The kernel may find no huge page.
@@ -644,17 +627,15 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
             "huge",
             said,
             few_at("use huge pages for this memory", " (MADV_HUGEPAGE)", at),
-            RemainingInterrupts { least: all, most: all },
+            Range { least: all, most: all },
         )
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::attribute::reuse::tests::{holds, ranges, seen};
+    use crate::attribute::reuse::tests::seen;
     use crate::perf::{CpuTime, Flushes, Item};
     use crate::stack::Stacks;
 
@@ -781,29 +762,5 @@ mod tests {
         ranges.push((true, 2, 60));
         let one = said(&ranges, 1, 2);
         assert!(one.least < 0.15 && one.most > 0.7, "{one:?}");
-    }
-
-    fn ends(range: Range) -> (f64, f64) {
-        (range.least, range.most)
-    }
-
-    proptest! {
-        #[test]
-        fn fewer_ranges_never_say_more_of_how_much_is_touched(ranges in ranges(), times in 2..9u64, chosen in 0..BINS.len() - 1) {
-            let reuse = seen(&ranges, 1);
-            prop_assume!(reuse.known() > 0);
-            let (few, many) = (said(&ranges, 1, chosen), said(&ranges, times, chosen));
-            prop_assert!(holds(ends(few), ends(many)), "{few:?} {many:?}");
-            // The bounds contain those of a plain share.
-            let within = reuse.within();
-            let untouched = (1.0 - within[chosen + 1]) * reuse.followed(chosen + 1);
-            let spread = |share: f64| 2.0 * (share * (1.0 - share) / reuse.known() as f64).sqrt();
-            let (least, most) = (within[chosen], 1.0 - untouched);
-            let plain = Range {
-                least: (least - spread(least)).max(0.0),
-                most: (most + spread(most)).min(1.0),
-            };
-            prop_assert!(holds(ends(few), ends(plain)), "{few:?} {plain:?}");
-        }
     }
 }

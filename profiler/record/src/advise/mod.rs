@@ -19,8 +19,6 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::perf::Prices;
-
 use changes::{LEAST, Program, Proposal, RemovableWork, changes, place, placed, protects};
 
 use crate::attribute::Attribution;
@@ -214,7 +212,6 @@ impl AdviceInputs<'_> {
     ) -> Option<Advice> {
         let AdviceInputs { from, scales, .. } = *self;
         let matter = site.estimate() >= LEAST;
-        let prices = from.prices.as_ref();
         let program = &*site.place.program;
         let left = proposal.left;
         let all = site.interrupts as f64;
@@ -228,23 +225,16 @@ impl AdviceInputs<'_> {
             Range { least: along.least * part(gone.least), most: along.most * part(gone.most) }
         };
         let cpu = (self.cpu_ns)(program);
-        let faults = scales.faults(from, program);
-        let around = ProgramFacts {
-            refilled,
-            faults,
-            forked_faults: from
-                .programs
-                .iter()
-                .find(|of| &*of.name == program)
-                .map_or(0.0, |of| of.forked_faults as f64 * faults),
-            kernel: Kernel::of(from, scales, program),
-            // The mean number of its threads that ran at once.
-            beside: cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0)),
-        };
-        let won = won(site, gone, &proposal, prices, scales, around).plus(by_part(along.ns));
+        let won = self.won(site, gone, &proposal, refilled).plus(by_part(along.ns));
         let share = cpu.map(|cpu| won.of_all(cpu));
         let none = left.least >= all;
-        if !self.matters(gone.most * site.weight, share, none || !matter) {
+        // Some changes can't remove interrupts by their nature.
+        let (most, few) = (gone.most * site.weight, none || !matter);
+        let matters = match share {
+            Some(share) => share.most >= NOISE && (few || most >= LEAST / 2.0),
+            None => !few && most >= FEW * self.all,
+        };
+        if !matters {
             return None;
         }
         let now = site.estimate() + along.interrupts.most;
@@ -252,10 +242,9 @@ impl AdviceInputs<'_> {
         let whole = |interrupts: f64| interrupts.round().max(0.0) as u64;
         let left = (whole(now - gone.most), whole(now - gone.least));
         let now = whole(now);
-        let counts = match none {
-            true if now == 0 => "fewer page faults and calls".to_owned(),
-            true => stay(now),
-            false => become_fewer(now, left),
+        let counts = match now {
+            0 if none => "fewer page faults and calls".to_owned(),
+            _ => counts(now, left).whole(),
         };
         let gain = share.map_or_else(String::new, |share| {
             format!("; saves {} of the CPU time of {program}", percents(share))
@@ -268,7 +257,9 @@ impl AdviceInputs<'_> {
         };
         let is_few = site.estimate() > recorded as f64 && (recorded as f64) < LEAST;
         let recorded = is_few.then_some(recorded);
-        let few = recorded.map_or_else(String::new, recorded_for_that);
+        let few = recorded.map_or_else(String::new, |recorded| {
+            format!(" (based on only {})", counted(recorded, "recorded interrupt"))
+        });
         let knob = knobs::knob(proposal.kind, site.place.frames.iter().map(|frame| &**frame));
         let (how, brief) = match &knob {
             Some(knob) => (
@@ -293,22 +284,68 @@ impl AdviceInputs<'_> {
             interrupts: now,
             left,
             share,
-            next: next(site, &proposal, prices, scales, faults),
+            next: next(from, scales, site, &proposal),
             knob,
             brief,
             recorded,
         })
     }
 
-    /// Returns whether a change is worth advising.
+    /// Computes bounds for the time that a change saves, in nanoseconds. `refilled` is as in [`considered`](Self::considered).
     ///
-    /// It removes at most `most` interrupts, and wins this share of the program's CPU time if that's known. `none`
-    /// marks a change that can't remove interrupts by its nature.
-    fn matters(&self, most: f64, share: Option<Range>, none: bool) -> bool {
-        match share {
-            Some(share) => share.most >= NOISE && (none || most >= LEAST / 2.0),
-            None => !none && most >= FEW * self.all,
-        }
+    /// We measured prices on this host, but not in this program. So the range also covers the prices at which the
+    /// recorded events would explain all of the kernel's time.
+    fn won(&self, site: &Site, gone: Range, proposal: &Proposal, refilled: f64) -> Range {
+        let AdviceInputs { from, scales, .. } = *self;
+        let (prices, program) = (from.prices.as_ref(), &*site.place.program);
+        let all = site.interrupts.max(1) as f64;
+        let spread = Some(site.spread()).filter(|spread| spread.is_finite()).unwrap_or(0.0);
+        let faults = scales.faults(from, program);
+        let each_fault = site.fault_ns(prices).unwrap_or_default();
+        let serving = site.serving_ns(prices).times(scales.calls(site));
+        let Proposal { filled, served, around, .. } = proposal;
+        let interrupts =
+            |gone: f64, cost: f64, spread: f64| gone * site.weight / all * cost * spread;
+        let kernel = Kernel::of(from, scales, program);
+        let (cheaper, dearer) = kernel.map_or((1.0, 1.0), |kernel| (kernel.cheaper, kernel.dearer));
+        let forks = match (around, prices) {
+            (RemovableWork::Forked, Some(prices)) => {
+                // Each flush is for one page, and copying a page takes at least as long as zeroing one.
+                let copies = match &*site.place.call {
+                    "copy-on-write" => site.requests as f64 * scales.calls(site),
+                    _ => 0.0,
+                };
+                // Each process must fault in pages that its parent already has. Shared pages need no zeroing, so we
+                // subtract that part of the price.
+                let known = from.programs.iter().find(|of| &*of.name == program);
+                let started = known.map_or(0.0, |of| of.forked_faults as f64 * faults);
+                let each = (prices.fault_ns.least - prices.zero_ns.least).max(0.0);
+                copies * prices.fault_ns.least + started * each
+            }
+            _ => 0.0,
+        };
+        let refaults = (filled.least * faults * site.refaults as f64).max(proposal.certain);
+        let cost = site.waited.plus(site.stolen);
+        let least = interrupts(gone.least, cost.least, (1.0 - spread).max(0.0))
+            + refaults * each_fault.least
+            + served.least * serving.least
+            + forks * gone.least / all;
+        let most = interrupts(gone.most, cost.most, 1.0 + spread)
+            + filled.most * faults * each_fault.most * refilled
+            + served.most * serving.most;
+        let most = match (around, kernel) {
+            (RemovableWork::Nothing, _) | (_, None) => most * dearer,
+            (RemovableWork::Kernel, Some(kernel)) => kernel.ns.max(most),
+            (RemovableWork::Forked, Some(kernel)) => {
+                // While the kernel copies a page for one thread, or a forked process occupies its CPU, the threads
+                // that ran beside it may only wait. A recording can't distinguish a spinning thread from a working one.
+                let cpu = (self.cpu_ns)(program);
+                let beside = cpu.map_or(1.0, |cpu| cpu / from.elapsed_ns().max(1) as f64).max(1.0);
+                (kernel.ns.max(most) + kernel.forked_ns) * beside + kernel.forked_ns
+            }
+        };
+        let least = least * cheaper;
+        Range { least, most: most.max(least) }
     }
 }
 
@@ -319,20 +356,20 @@ fn set(knob: &Knob) -> Line {
     line.remark(format!(" ({})", knob.allocator))
 }
 
-/// Describes interrupts that a change leaves as they are.
-fn stay(now: u64) -> String {
-    let stay = if now == 1 { "stays" } else { "stay" };
-    format!("{} {stay}", counted(now, "interrupt"))
-}
-
-/// Describes how many interrupts a change leaves, at least and at most.
-fn become_fewer(now: u64, (least, most): (u64, u64)) -> String {
-    let becomes = if now == 1 { "becomes" } else { "become" };
-    let now = counted(now, "interrupt");
-    match least == most {
-        true => format!("{now} {becomes} {}", count(most)),
-        false => format!("{now} {becomes} {} to {}", count(least), count(most)),
+/// Describes the number of interrupts now, and bounds for those that a change leaves.
+pub(crate) fn counts(now: u64, (least, most): (u64, u64)) -> Line {
+    let (interrupts, verb, stays) = match now {
+        1 => (" interrupt", " becomes ", " stays"),
+        _ => (" interrupts", " become ", " stay"),
+    };
+    let line = Line::new("").text(count(now)).remark(interrupts);
+    if least >= now {
+        return line.text(stays);
     }
+    line.text(verb).text(match least == most {
+        true => count(most),
+        false => format!("{} to {}", count(least), count(most)),
+    })
 }
 
 /// Describes interrupts of other calls for the same memory.
@@ -343,11 +380,6 @@ fn with_others(least: u64, most: u64) -> String {
         (least, most) => format!("{} to {}", count(least), count(most)),
     };
     format!(" (including {with} for the same memory by other calls)")
-}
-
-/// Notes how few interrupts were recorded for the advice.
-fn recorded_for_that(interrupts: u64) -> String {
-    format!(" (based on only {})", counted(interrupts, "recorded interrupt"))
 }
 
 /// Other sites' interrupts for memory that a site gave back, scaled to the whole recording.
@@ -370,8 +402,7 @@ impl RelatedInterrupts {
             let Some(&given) = number.and_then(|giver| site.given.get(&giver)) else {
                 if site.whole == 0 && protects(site) && site.place.program == giver.place.program {
                     let most = |most| Range { least: 0.0, most };
-                    let cost = Range::of(site.waited, site.weight)
-                        .plus(Range::of(site.stolen, site.weight));
+                    let cost = site.waited.plus(site.stolen).times(site.weight);
                     all.interrupts = all.interrupts.plus(most(site.estimate()));
                     all.ns = all.ns.plus(most(cost.most));
                 }
@@ -384,8 +415,7 @@ impl RelatedInterrupts {
                 most: given as f64 + unknown * given as f64 / known.max(1) as f64,
             };
             all.interrupts = all.interrupts.plus(each.times(site.weight));
-            let cost =
-                Range::of(site.waited, site.weight).plus(Range::of(site.stolen, site.weight));
+            let cost = site.waited.plus(site.stolen).times(site.weight);
             let part = each.times(1.0 / site.interrupts.max(1) as f64);
             all.ns =
                 all.ns.plus(Range { least: cost.least * part.least, most: cost.most * part.most });
@@ -424,107 +454,23 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
-/// Facts about a whole program that determine its gain.
-#[derive(Clone, Copy)]
-struct ProgramFacts {
-    /// Page faults that may have filled memory which the site gave back.
-    refilled: f64,
-    /// The number of real page faults for each recorded one.
-    faults: f64,
-    /// Page faults of processes that were forked and have ended.
-    forked_faults: f64,
-    kernel: Option<Kernel>,
-    /// The mean number of its threads that ran at once.
-    ///
-    /// While the kernel copies a page for one thread, or a forked process occupies its CPU, the other threads may only
-    /// wait. A recording can't distinguish a spinning thread from a working one.
-    beside: f64,
-}
-
-/// Computes bounds for the time that a change saves, in nanoseconds.
-///
-/// We measured prices on this host, but not in this program. So the range also covers the prices at which the recorded
-/// events would explain all of the kernel's time.
-fn won(
-    site: &Site,
-    gone: Range,
-    proposal: &Proposal,
-    prices: Option<&Prices>,
-    scales: SampleScales,
-    ProgramFacts { refilled, faults, forked_faults, kernel, beside }: ProgramFacts,
-) -> Range {
-    let each = site.weight / site.interrupts.max(1) as f64;
-    let spread = Some(site.spread()).filter(|spread| spread.is_finite());
-    let spread = spread.unwrap_or(0.0);
-    let each_fault = Range::from(site.fault_ns(prices).unwrap_or_default());
-    let fault = each_fault.times(faults);
-    let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
-    let Proposal { filled, served, .. } = proposal;
-    let interrupts = |gone: f64, cost: u64, spread: f64| gone * each * cost as f64 * spread;
-    let (cheaper, dearer) = kernel.map_or((1.0, 1.0), |kernel| (kernel.cheaper, kernel.dearer));
-    let least =
-        interrupts(gone.least, site.waited.least + site.stolen.least, (1.0 - spread).max(0.0))
-            + (filled.least * faults * site.refaults as f64).max(proposal.certain)
-                * each_fault.least
-            + served.least * serving.least
-            + (copying(site, proposal, prices, scales) + starting(proposal, prices, forked_faults))
-                * gone.least
-                / site.interrupts.max(1) as f64;
-    let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
-        + filled.most * fault.most * refilled
-        + served.most * serving.most;
-    let most = match (proposal.around, kernel) {
-        (RemovableWork::Nothing, _) | (_, None) => most * dearer,
-        (RemovableWork::Kernel, Some(kernel)) => kernel.ns.max(most),
-        (RemovableWork::Forked, Some(kernel)) => {
-            (kernel.ns.max(most) + kernel.forked_ns) * beside + kernel.forked_ns
-        }
-    };
-    let least = least * cheaper;
-    Range { least, most: most.max(least) }
-}
-
-/// Returns the least time to copy pages after forks that the change would avoid.
-///
-/// Each flush is for one page, and copying a page takes at least as long as zeroing one.
-fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: SampleScales) -> f64 {
-    match (proposal.around, &*site.place.call, prices) {
-        (RemovableWork::Forked, "copy-on-write", Some(prices)) => {
-            prices.fault_ns.0 * site.requests as f64 * scales.calls(site)
-        }
-        _ => 0.0,
-    }
-}
-
-/// Returns the least time for page faults in forked processes that the change would avoid.
-///
-/// Each such process must fault in pages that its parent already has. Shared pages need no zeroing, so we subtract that
-/// part of the price.
-fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) -> f64 {
-    match (proposal.around, prices) {
-        (RemovableWork::Forked, Some(prices)) => {
-            forked_faults * (prices.fault_ns.0 - prices.zero_ns.0).max(0.0)
-        }
-        _ => 0.0,
-    }
-}
-
 /// Names the next cost at the site after the change.
 fn next(
+    from: &Attribution,
+    scales: SampleScales,
     site: &Site,
     proposal: &Proposal,
-    prices: Option<&Prices>,
-    scales: SampleScales,
-    faults: f64,
 ) -> Option<String> {
+    let prices = from.prices.as_ref();
     let lock = site.locked_ns as f64 * scales.calls(site);
-    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.weight;
-    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(faults);
+    let shootdown = (site.waited.least + site.stolen.least) * site.weight;
+    let faults = scales.faults(from, &site.place.program);
+    let refilling = site.refill_ns(prices).unwrap_or_default().times(faults);
     let filling = Range {
         least: refilling.least * (1.0 - proposal.filled.most),
         most: refilling.most * (1.0 - proposal.filled.least),
     };
-    let zeroing = prices.map_or(0.0, |prices| prices.zero_ns.0 / prices.fault_ns.0);
+    let zeroing = prices.map_or(0.0, |prices| prices.zero_ns.least / prices.fault_ns.least);
     let name = match filling.most > lock {
         true if zeroing > 0.5 => "refilling memory, mostly by zeroing",
         true => "refilling memory",

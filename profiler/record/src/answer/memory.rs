@@ -24,10 +24,10 @@ impl<'r> FaultCost<'r> {
         name: Option<&'r str>,
         faults: u64,
         (all_ns, kernel_ns): (f64, f64),
-        each: Option<(f64, f64)>,
+        each: Option<Range>,
     ) -> Option<Self> {
         let kernel = (kernel_ns / all_ns).min(1.0);
-        let share = each.map(|(least, most)| {
+        let share = each.map(|Range { least, most }| {
             let share = |ns: f64| (faults as f64 * ns / all_ns).min(kernel);
             Range { least: share(least), most: share(most) }
         });
@@ -43,10 +43,7 @@ impl<'r> FaultCost<'r> {
             false => "It is not your TLB, but maybe page faults: ",
         });
         let line = line.name(self.name.unwrap_or("all programs"));
-        let spent = match sure {
-            true => percents(share),
-            false => format!("up to {}", percent(share.most)),
-        };
+        let spent = if sure { percents(share) } else { format!("up to {}", percent(share.most)) };
         let whole = match self.name {
             Some(_) => " of its CPU time",
             None => " of CPU time",
@@ -72,11 +69,7 @@ impl Answer<'_> {
             let (before, after) = (from.before.as_ref()?, from.after.as_ref()?);
             let faults = after.vm("pgfault")?.checked_sub(before.vm("pgfault")?)?;
             let busy = after.busy_ns().checked_sub(before.busy_ns())? as f64;
-            let system = |read: &crate::perf::Statistics| {
-                let found = read.cpu_ns.iter().find(|(name, _)| name == "system");
-                found.map(|(_, ns)| *ns)
-            };
-            let kernel = system(after)?.checked_sub(system(before)?)? as f64;
+            let kernel = after.used_ns("system")?.checked_sub(before.used_ns("system")?)? as f64;
             return FaultCost::of(None, faults, (busy, kernel), each);
         }
         let own = from.ran.iter().filter(|ran| match self.only {
@@ -123,9 +116,6 @@ impl Answer<'_> {
         }
         let locks = self.from.seen.locks && (refaults > 0 || locked > 0.0);
         let lead = if filling.is_some() || refaults > 0 { "; " } else { "" };
-        Some(match locks {
-            true => line.text(format!("{lead}mmap_lock {}", time(locked))),
-            false => line,
-        })
+        Some(if locks { line.text(format!("{lead}mmap_lock {}", time(locked))) } else { line })
     }
 }

@@ -125,23 +125,6 @@ impl Discards {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_what_lies_in_a_range_is_found() {
-        let mut discards = Discards::default();
-        discards.add(1, 0x1000, 0x2000, 7, 5, (1, 0));
-        assert_eq!(discards.find(1, 0x2fff).map(|found| found.site), Some(7));
-        assert!(discards.find(1, 0x3000).is_none());
-        assert!(discards.find(1, 0xfff).is_none());
-        assert!(discards.find(2, 0x1000).is_none());
-        discards.add(1, 0x1000, 0x1000, 8, 6, (0, 0));
-        assert_eq!(discards.find(1, 0x1fff).map(|found| found.site), Some(8));
-        assert_eq!(
-            discards.find(1, 0x2fff).map(|found| found.site),
-            Some(7),
-            "the later call has not given that back"
-        );
-    }
-
     /// Checks that each page belongs to the last call that gave it back.
     #[test]
     fn ranges_that_overlap_are_told_apart_page_by_page() {

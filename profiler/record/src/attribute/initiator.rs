@@ -7,12 +7,9 @@
 use crate::perf::Sample;
 
 use super::Attribution;
-use super::bins::{self, bin};
 use super::request::Request;
+use super::reuse::{BINS, bin};
 use crate::event::reason;
-
-/// The number of recent requests among which a flush on a target is matched.
-const RECENT: usize = 64;
 
 impl Attribution {
     pub(super) fn flush(&mut self, sample: &Sample, program: usize, why: u64, pages: Option<u64>) {
@@ -22,13 +19,7 @@ impl Attribution {
             reason::LOCAL | reason::LOCAL_SPACE | reason::SEND => {
                 let asks = why == reason::SEND;
                 self.asked += u64::from(asks);
-                let id = self.request(sample, program, asks, pages);
-                if asks {
-                    self.recent.push_back(id);
-                    if self.recent.len() > RECENT {
-                        self.recent.pop_front();
-                    }
-                }
+                self.request(sample, program, asks, pages);
             }
             _ => {}
         }
@@ -79,7 +70,7 @@ impl Attribution {
     fn gap(&mut self, sample: &Sample, site: usize) -> usize {
         let last = self.threads.get(&sample.tid).map(|thread| &thread.last);
         let last = last.and_then(|last| last.iter().find(|(of, ..)| *of == site));
-        last.map_or(bins::BINS.len(), |(_, time, ..)| bin(sample.time_ns.saturating_sub(*time)))
+        last.map_or(BINS.len(), |(_, time, ..)| bin(sample.time_ns.saturating_sub(*time)))
     }
 
     pub(super) fn queued(&mut self, sample: &Sample, program: usize, target: u32, work: u64) {
@@ -132,7 +123,7 @@ impl Attribution {
         });
         let id = known.unwrap_or_else(|| self.request(sample, program, true, None));
         if let Some(request) = self.requests.get_mut(id) {
-            request.sent_at(sample.time_ns);
+            request.sent.get_or_insert(sample.time_ns);
         }
         id
     }

@@ -13,7 +13,6 @@
 //! Kernels before Linux 6.4 have no `csd_queue_cpu`. There we charge flushes on targets (`tlb_flush` with reason 1) to
 //! the last initiator in the same process that requested as many pages. [`Evidence`] names the method.
 
-pub mod bins;
 mod discard;
 mod given;
 mod initiator;
@@ -24,10 +23,8 @@ mod slice;
 mod summed;
 mod target;
 mod thread;
-mod totals;
 mod whole;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::perf::{
@@ -39,9 +36,9 @@ use crate::event::{self, Event, ReleasedRange};
 use crate::stack::{StackInfo, Stacks};
 use discard::Discards;
 use request::Requests;
+pub use site::{ENOUGH, EventKinds, Evidence, Function, Program, Weight};
 use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
-pub use totals::{ENOUGH, EventKinds, Evidence, Function, Program, Weight};
 
 /// The largest number of different whole stacks for flame graphs. Those that are known represent later ones.
 const FOLDED: usize = 1 << 17;
@@ -68,7 +65,6 @@ pub struct Attribution {
     cpus: Vec<Cpu>,
     requests: Requests,
     in_flight: FxHashMap<(u64, u32), u64>,
-    recent: VecDeque<u64>,
     /// Sums by the kernel.
     summed: summed::FlushSums,
     /// Two counts: interrupts of sums that we divided among several sites, and the few recorded interrupts that gave the
@@ -76,8 +72,8 @@ pub struct Attribution {
     pub guessed: (u64, u64),
     discards: Discards,
     known: given::History,
-    /// Waits that ended and aren't reported yet. Each has its request and the time of its first interrupt.
-    waited: Vec<(u64, u64)>,
+    /// Stretches of time that ended and aren't reported yet.
+    ended: Vec<Slice>,
     /// Whether a mapping is a file, by process and start, in the current window.
     mapped: FxHashMap<(u32, u64), bool>,
     /// Recorded interrupts by site and whole stack, folded.
@@ -202,8 +198,8 @@ impl Attribution {
     pub fn item(&mut self, item: Item, observer: &mut dyn Observer) {
         match item {
             Item::Sample(sample) => {
-                self.sample(&sample, observer);
-                self.report_waits(observer);
+                self.sample(&sample);
+                self.report(observer);
             }
             Item::Host(host) => self.host = Some(host),
             Item::Statistics(statistics) => match statistics.when {
@@ -221,7 +217,7 @@ impl Attribution {
             Item::Window(window) => {
                 *self.windows_ns.get_or_insert(0) += window.end_ns.saturating_sub(window.start_ns);
                 self.window_closed(window.end_ns);
-                self.report_waits(observer);
+                self.report(observer);
                 if window.end_ns > window.start_ns {
                     let before = self.last_window_ns.replace(window.end_ns);
                     let begun = self.before.as_ref().map(|before| before.time_ns);
@@ -270,20 +266,18 @@ impl Attribution {
 
     /// Ends everything that is open at the end of a window. We don't know its true end.
     fn window_closed(&mut self, end_ns: u64) {
-        for cpu in 0..self.cpus.len() {
-            self.cpus[cpu] = Cpu::default();
-        }
-        let threads: Vec<u32> = self.threads.keys().copied().collect();
-        for tid in threads {
-            self.close(tid, end_ns);
-        }
+        self.cpus.fill(Cpu::default());
+        self.close_all(end_ns);
         self.threads.clear();
         self.in_flight.clear();
-        self.stop_following_discards(end_ns);
     }
 
-    /// Stops following memory that was given back and not touched until now.
-    fn stop_following_discards(&mut self, now: u64) {
+    /// Ends all open requests, and stops following memory that was given back and not touched until now.
+    fn close_all(&mut self, now: u64) {
+        let threads: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in threads {
+            self.close(tid, now);
+        }
         self.mapped.clear();
         self.known = given::History::default();
         let sites = &mut self.sites;
@@ -325,10 +319,7 @@ impl Attribution {
     ///
     /// That's its process or, if a text doesn't contain processes, its program.
     fn owner(&self, sample: &Sample, program: usize) -> u64 {
-        match self.processes_known {
-            true => sample.pid.into(),
-            false => (1 << 32) + program as u64,
-        }
+        if self.processes_known { sample.pid.into() } else { (1 << 32) + program as u64 }
     }
 
     /// Returns whether the recording distinguishes processes from threads.
@@ -383,14 +374,25 @@ impl Attribution {
         &mut self.cpus[index]
     }
 
-    fn sample(&mut self, sample: &Sample, observer: &mut dyn Observer) {
+    fn report(&mut self, observer: &mut dyn Observer) {
+        for slice in self.ended.drain(..) {
+            observer.slice(&slice);
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) {
         self.samples += 1;
         let now = sample.time_ns;
         let (first, last) = self.times.unwrap_or((now, now));
         self.times = Some((first.min(now), last.max(now)));
         let program = self.program(sample);
-        // A sum doesn't change the current state of the thread and its CPU.
+        let is_sum = sample.event.starts_with("sums:");
+        if !is_sum {
+            self.seen.stacks |= !sample.stack.is_empty();
+            self.programs[program].events.count(Events::kind(sample));
+        }
         match event::of(sample) {
+            // A sum doesn't change the current state of the thread and its CPU.
             Event::Summed { call, flushes, .. } => {
                 return self.add_sum(sample, program, call, flushes);
             }
@@ -404,11 +406,6 @@ impl Attribution {
                 *self.functions_summed.entry(function.into()).or_default() += count;
                 return;
             }
-            _ => {}
-        }
-        self.seen.stacks |= !sample.stack.is_empty();
-        self.programs[program].events.count(sample);
-        match event::of(sample) {
             Event::Flush { reason, pages } => self.flush(sample, program, reason, pages),
             Event::Queue { target, function, work } => {
                 self.seen.queued = true;
@@ -416,17 +413,8 @@ impl Attribution {
                     self.queued(sample, program, target, work);
                 }
             }
-            Event::Begin { function, work } if work != 0 => {
-                self.begun(sample, program, function, work)
-            }
-            Event::End { function, work } if work != 0 => {
-                self.worked(sample, function, program, observer)
-            }
-            Event::Begin { .. }
-            | Event::End { .. }
-            | Event::Summed { .. }
-            | Event::SummedTaken { .. }
-            | Event::SummedWork { .. } => {}
+            Event::Begin { function, work } => self.begun(sample, program, function, work),
+            Event::End { function } => self.worked(sample, function, program),
             Event::Interrupt { begin: true } => {
                 self.seen.interrupts = true;
                 let cpu = self.cpu(sample.cpu);
@@ -434,7 +422,7 @@ impl Attribution {
                 cpu.works.clear();
                 cpu.flushes.clear();
             }
-            Event::Interrupt { begin: false } => self.interrupted(sample, program, observer),
+            Event::Interrupt { begin: false } => self.interrupted(sample, program),
             Event::Enter { call, start, bytes, how, file, maps, gives } => {
                 let call = Call {
                     name: call.into(),
@@ -451,7 +439,7 @@ impl Attribution {
                 };
                 self.entered(sample, program, call)
             }
-            Event::Exit { result, .. } => self.returned(sample, program, result, observer),
+            Event::Exit { result } => self.returned(sample, program, result),
             Event::Lock { got } => self.lock(sample.tid, program, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => self.faulted(sample),
@@ -461,7 +449,7 @@ impl Attribution {
         }
         let call = self.threads.get_mut(&sample.tid);
         if let Some(call) = call.and_then(|thread| thread.call.as_mut()) {
-            call.events.count(sample);
+            call.events.count(Events::kind(sample));
             call.ranges.extend(event::ranges(sample));
         }
         let cpu = self.cpu(sample.cpu);

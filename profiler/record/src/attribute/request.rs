@@ -1,5 +1,6 @@
 //! Flushes that have begun and aren't complete.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::slice::Origin;
@@ -28,10 +29,10 @@ pub struct Request {
     pub pages: Option<u64>,
     /// The time of its first event.
     pub began: u64,
-    /// The time of its first interrupt. `None` again once we've added up the wait.
+    /// The time of its first interrupt.
     pub sent: Option<u64>,
-    /// The same, kept for the arrows from a request to its interrupts.
-    pub origin: Option<Origin>,
+    /// Whether we've added up the wait.
+    pub added_up: bool,
     /// Whether an event for its remote part was seen.
     pub asked: bool,
     /// Whether the initiator's own flush was seen.
@@ -51,44 +52,42 @@ pub struct Request {
 /// The latest requests, by number.
 #[derive(Debug, Default)]
 pub struct Requests {
-    places: Vec<(u64, Request)>,
-    next: u64,
+    latest: VecDeque<Request>,
+    /// The number of the first of them.
+    first: u64,
 }
 
 impl Request {
-    /// Notes the time of the first interrupt. Later calls change nothing.
-    pub fn sent_at(&mut self, ns: u64) {
-        let sent_ns = *self.sent.get_or_insert(ns);
-        let cpu = self.cpu;
-        self.origin.get_or_insert(Origin { cpu, sent_ns });
+    /// Returns the place and time from which it interrupted others, if it did.
+    pub fn origin(&self) -> Option<Origin> {
+        self.sent.map(|sent_ns| Origin { cpu: self.cpu, sent_ns })
     }
 }
 
 impl Requests {
-    fn place(id: u64) -> usize {
-        usize::try_from(id % REMEMBERED as u64).unwrap_or(0)
-    }
-
     /// Remembers a request and returns its number.
     pub fn add(&mut self, request: Request) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        match self.places.get_mut(Self::place(id)) {
-            Some(old) => *old = (id, request),
-            None => self.places.push((id, request)),
+        if self.latest.len() == REMEMBERED {
+            self.latest.pop_front();
+            self.first += 1;
         }
-        id
+        self.latest.push_back(request);
+        self.first + self.latest.len() as u64 - 1
     }
 
     /// Returns the request of this number, unless we've forgotten it.
     pub fn get(&self, id: u64) -> Option<&Request> {
-        let found = self.places.get(Self::place(id));
-        found.filter(|found| found.0 == id).map(|found| &found.1)
+        self.latest.get(id.checked_sub(self.first)? as usize)
     }
 
     /// Returns the request of this number, unless we've forgotten it.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
-        let found = self.places.get_mut(Self::place(id));
-        found.filter(|found| found.0 == id).map(|found| &mut found.1)
+        self.latest.get_mut(id.checked_sub(self.first)? as usize)
+    }
+
+    /// Returns all requests with their numbers, the latest first.
+    pub fn latest(&self) -> impl Iterator<Item = (u64, &Request)> {
+        let numbered = self.latest.iter().enumerate().rev();
+        numbered.map(|(at, request)| (self.first + at as u64, request))
     }
 }

@@ -5,7 +5,22 @@
 //! as we can. The share that stays untouched for a time is a product over all shorter times. Each factor is the share
 //! of the followed ranges that stayed untouched (Kaplan and Meier's estimate).
 
-use super::bins::{BINS, Bins, bin};
+/// Bounds between the bins, in nanoseconds: from 10 us to 10 s.
+pub const BINS: [u64; 7] =
+    [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+
+/// Returns the index of the first bound above a time. Without one, returns `BINS.len()`.
+pub fn bin(ns: u64) -> usize {
+    BINS.iter().position(|&bound| ns < bound).unwrap_or(BINS.len())
+}
+
+/// Counts by bin.
+pub type Bins = [u64; BINS.len() + 1];
+
+/// Sums the bins up to and including the one that ends at `BINS[last]`.
+pub fn within(bins: &Bins, last: usize) -> u64 {
+    bins.iter().take(last + 1).sum()
+}
 
 /// The bound of the *rule of three*, times the number of observations.
 ///
@@ -242,10 +257,7 @@ pub(crate) mod tests {
         let weeks = weeks.into_iter().chain([(false, 2), (true, 1), (false, 11)]);
         for (at, (ended, patients)) in weeks.enumerate() {
             for _ in 0..patients {
-                match ended {
-                    true => reuse.touched(time_in(at), 0),
-                    false => reuse.left(time_in(at), 0),
-                }
+                if ended { reuse.touched(time_in(at), 0) } else { reuse.left(time_in(at), 0) }
             }
         }
         let bounds = [0, 2, 4, 6].map(|at| thousandths(&reuse, 1.96, at));
@@ -298,7 +310,7 @@ pub(crate) mod tests {
 
     prop_compose! {
         /// Ranges: whether each was touched, in which bin, and how many it interrupted.
-        pub(crate) fn ranges()(
+        fn ranges()(
             ranges in prop::collection::vec((any::<bool>(), 0..=BINS.len(), 0..70u64), 0..40),
         ) -> Vec<(bool, usize, u64)> {
             ranges
@@ -320,7 +332,7 @@ pub(crate) mod tests {
     }
 
     /// Returns whether a range contains another, up to rounding.
-    pub(crate) fn holds(outer: (f64, f64), inner: (f64, f64)) -> bool {
+    fn holds(outer: (f64, f64), inner: (f64, f64)) -> bool {
         outer.0 <= inner.0 + 1e-9 && inner.1 <= outer.1 + 1e-9
     }
 

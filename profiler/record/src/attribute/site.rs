@@ -1,4 +1,4 @@
-//! The sums for each place in a program.
+//! The sums for each place in a program, and for each program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,41 +7,28 @@ use rustc_hash::FxHashMap;
 
 use crate::perf::{Flushes, Prices, Sample};
 
-use super::bins::Bins;
-use super::reuse::ReuseTimes;
+use super::reuse::{Bins, ReuseTimes};
+use crate::figures::Range;
 use crate::stack::StackInfo;
-
-/// A time that events enclose only loosely: bounds in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
-    /// The lower bound.
-    pub least: u64,
-    /// The upper bound.
-    pub most: u64,
-}
-
-impl Span {
-    /// Adds another span.
-    pub fn add(&mut self, least: u64, most: u64) {
-        self.least += least;
-        self.most += most.max(least);
-    }
-}
 
 /// Recorded events by their stack: none, a walked one, or a copied one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events([u64; 3]);
 
 impl Events {
-    /// Counts one more event.
-    pub fn count(&mut self, sample: &Sample) {
+    /// Counts one more event of this kind.
+    pub fn count(&mut self, kind: usize) {
+        self.0[kind] += 1;
+    }
+
+    /// Returns the kind of an event in a recording.
+    pub fn kind(sample: &Sample) -> usize {
         // The recorder copies the stack with the first event of a flush.
-        let kind = match (sample.stack.is_empty(), &*sample.event) {
+        match (sample.stack.is_empty(), &*sample.event) {
             (true, _) => 0,
             (false, "tlb:tlb_flush") => 2,
             (false, _) => 1,
-        };
-        self.0[kind] += 1;
+        }
     }
 
     /// Adds others.
@@ -51,9 +38,9 @@ impl Events {
         }
     }
 
-    /// Returns the cost of these events for the threads that caused them, in nanoseconds.
-    pub fn ns(&self, prices: &Prices) -> f64 {
-        let each = self.0.iter().zip(prices.event_ns);
+    /// Returns the cost of these events for the threads that caused them, in nanoseconds, by the cost of each kind.
+    pub fn ns(&self, event_ns: [f64; 3]) -> f64 {
+        let each = self.0.iter().zip(event_ns);
         each.map(|(&count, ns)| count as f64 * ns).sum()
     }
 }
@@ -61,10 +48,7 @@ impl Events {
 /// Returns a thread's name, with `*` in place of a number at its end.
 pub(crate) fn kind_of_thread(name: &str) -> String {
     let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    match kind.len() < name.len() && !kind.is_empty() {
-        true => format!("{kind}*"),
-        false => name.to_owned(),
-    }
+    if kind.len() < name.len() && !kind.is_empty() { format!("{kind}*") } else { name.to_owned() }
 }
 
 /// Estimates the relative error of a total cost of which `timed` parts were measured.
@@ -126,10 +110,10 @@ pub struct Site {
     pub given: BTreeMap<usize, u64>,
     /// Recorded interrupts by the name of the thread that sent them.
     pub threads: FxHashMap<Arc<str>, u64>,
-    /// Time that targets lost.
-    pub stolen: Span,
+    /// Time that targets lost, in nanoseconds.
+    pub stolen: Range,
     /// Time that initiators waited.
-    pub waited: Span,
+    pub waited: Range,
     /// Time in waits for `mmap_lock` in calls from here, in nanoseconds.
     pub locked_ns: u64,
     /// Time in calls from here.
@@ -175,11 +159,6 @@ impl Site {
         Site { place, kernel: told.cause.is_some(), weight: 1.0, asked, ..Site::default() }
     }
 
-    /// Creates a site that only the kernel's sum shows.
-    pub(crate) fn of_sum(place: Place, asked: Option<Arc<str>>) -> Self {
-        Site::new(place, &StackInfo::default(), asked)
-    }
-
     /// Adds another site's sums, as far as a change for both depends on them.
     ///
     /// These are flushes, their cost, and the next limit.
@@ -191,8 +170,8 @@ impl Site {
         self.interrupts += other.interrupts;
         self.whole += other.whole;
         self.timed += other.timed;
-        self.stolen.add(other.stolen.least, other.stolen.most);
-        self.waited.add(other.waited.least, other.waited.most);
+        self.stolen = self.stolen.plus(other.stolen);
+        self.waited = self.waited.plus(other.waited);
         self.locked_ns += other.locked_ns;
     }
 
@@ -228,27 +207,114 @@ impl Site {
     ///
     /// Without a price, the mean of the timed refaults is an upper bound, because it contains the event that ends it.
     /// Returns `None` if neither is known.
-    pub fn fault_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
+    pub fn fault_ns(&self, prices: Option<&Prices>) -> Option<Range> {
         match (prices, self.refaults_timed) {
             (Some(prices), _) => Some(prices.fault_ns),
             (None, 0) => None,
-            (None, timed) => Some((0.0, self.refault_ns as f64 / timed as f64)),
+            (None, timed) => {
+                Some(Range { least: 0.0, most: self.refault_ns as f64 / timed as f64 })
+            }
         }
     }
 
     /// Returns bounds for the time of all refaults. `None` if the time of one isn't known.
-    pub fn refill_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
-        let refaults = self.refaults as f64;
-        let each = self.fault_ns(prices);
-        each.map(|(least, most)| (refaults * least, refaults * most))
+    pub fn refill_ns(&self, prices: Option<&Prices>) -> Option<Range> {
+        Some(self.fault_ns(prices)?.times(self.refaults as f64))
     }
 
     /// Returns bounds for the time in calls, without waits and the cost of recording. The lower bound is 0 if the
     /// host's prices aren't known.
-    pub fn serving_ns(&self, prices: Option<&Prices>) -> (f64, f64) {
+    pub fn serving_ns(&self, prices: Option<&Prices>) -> Range {
         let all = self.call_ns as f64;
-        let recording = prices.map_or(all, |prices| self.call_events.ns(prices));
-        let without = |waited: u64, recording: f64| (all - waited as f64 - recording).max(0.0);
-        (without(self.waited.most, recording), without(self.waited.least, recording.min(all / 2.0)))
+        let recording = prices.map_or(all, |prices| self.call_events.ns(prices.event_ns));
+        let without = |waited: f64, recording: f64| (all - waited - recording).max(0.0);
+        Range {
+            least: without(self.waited.most, recording),
+            most: without(self.waited.least, recording.min(all / 2.0)),
+        }
     }
+}
+
+/// The least number of recorded interrupts that can represent all others.
+pub const ENOUGH: u64 = 50;
+
+/// The method by which we recognize interrupts as shootdowns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evidence {
+    /// By the work that was queued for the target.
+    Queued,
+    /// By flushes on targets, matched with an initiator by time and size.
+    Received,
+    /// No evidence was recorded.
+    Nothing,
+}
+
+/// A program: all processes of one name.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its CPU time in nanoseconds. 0 if context switches weren't recorded.
+    pub cpu_ns: u64,
+    /// The time that its threads lost as targets, to any sender.
+    pub stolen: Range,
+    /// Interrupts that its threads took.
+    pub taken: u64,
+    /// Interrupts that it took by the kernel's sums, and their work in nanoseconds. Zero without such sums.
+    pub summed: (u64, u64),
+    /// Waits for `mmap_lock` outside of calls that flush, in nanoseconds.
+    pub locked_ns: u64,
+    /// Page faults.
+    pub faults: u64,
+    /// Page faults of its short-lived forks: forked during the recording, without `execve`, and ended.
+    pub forked_faults: u64,
+    /// Whether one of its processes was seen to fork.
+    pub forked: bool,
+    /// Whether the source named one of its processes. A recording of chosen processes names only those.
+    pub told: bool,
+    /// Events that were recorded while it ran.
+    pub events: Events,
+}
+
+/// Work for other CPUs that was no flush.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Function {
+    /// The number of runs.
+    pub count: u64,
+    /// The time in nanoseconds.
+    pub ns: u64,
+}
+
+/// The weights of a stack.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weight {
+    /// Interrupts sent.
+    pub interrupts: u64,
+    /// Nanoseconds that targets lost.
+    pub stolen_ns: u64,
+    /// Nanoseconds that initiators waited.
+    pub waited_ns: u64,
+}
+
+/// The kinds of events that a recording has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EventKinds {
+    /// `csd_queue_cpu` with any function.
+    pub queued: bool,
+    /// `csd_function_*` on a target.
+    pub functions: bool,
+    /// `call_function*`.
+    pub interrupts: bool,
+    /// `sched_switch`.
+    pub switches: bool,
+    /// System calls.
+    pub calls: bool,
+    /// Stacks.
+    pub stacks: bool,
+    /// `tlb_flush`.
+    pub flushes: bool,
+    /// `mmap_lock`.
+    pub locks: bool,
+    /// Page faults.
+    pub faults: bool,
 }

@@ -1,6 +1,6 @@
 //! Stretches of time for timelines and traces, reported as they end.
 
-use crate::perf::Sample;
+use std::sync::Arc;
 
 /// A stretch of a CPU's time, for timelines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,8 +16,8 @@ pub enum Stretch {
 }
 
 /// A stretch of time that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Slice<'a> {
+#[derive(Clone, Debug)]
+pub struct Slice {
     /// The kind of work.
     pub kind: Stretch,
     /// The CPU.
@@ -25,13 +25,13 @@ pub struct Slice<'a> {
     /// The thread. For an interrupt, the thread that was interrupted.
     pub tid: u32,
     /// The program of that thread.
-    pub program: &'a str,
+    pub program: Arc<str>,
     /// The start.
     pub start_ns: u64,
     /// The end.
     pub end_ns: u64,
     /// The function or the call.
-    pub what: &'a str,
+    pub what: Arc<str>,
     /// The site that caused it.
     pub site: Option<usize>,
     /// The request that an interrupt answered.
@@ -50,7 +50,7 @@ pub struct Origin {
 /// Receives stretches of time as they end, in the order of their ends.
 pub trait Observer {
     /// Receives a stretch that has ended.
-    fn slice(&mut self, slice: &Slice<'_>);
+    fn slice(&mut self, slice: &Slice);
 
     /// Receives a gap in which nothing was recorded.
     fn gap(&mut self, _from_ns: u64, _to_ns: u64) {}
@@ -58,27 +58,5 @@ pub trait Observer {
 
 /// Ignores all stretches.
 impl Observer for () {
-    fn slice(&mut self, _: &Slice<'_>) {}
-}
-
-/// Creates a stretch that ends with this sample.
-pub fn of<'a>(
-    sample: &Sample,
-    program: &'a str,
-    kind: Stretch,
-    time: (u64, u64),
-    what: &'a str,
-    site: Option<usize>,
-) -> Slice<'a> {
-    Slice {
-        kind,
-        cpu: sample.cpu,
-        tid: sample.tid,
-        program,
-        start_ns: time.0,
-        end_ns: time.1,
-        what,
-        site,
-        origin: None,
-    }
+    fn slice(&mut self, _: &Slice) {}
 }

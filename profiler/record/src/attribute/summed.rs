@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 
 use super::site::{Place, Site};
 use super::{Attribution, ENOUGH};
-use crate::event::CALLS;
+use crate::event::is_listed;
 use crate::perf::{Flushes, Sample};
-use crate::stack;
+use crate::stack::{self, StackInfo};
 
 /// The kernel's sums, by program, call and frames.
 pub(super) type FlushSums = FxHashMap<Place, Flushes>;
@@ -52,7 +52,7 @@ impl Attribution {
         }
         for (place, flushes) in sums {
             // As a rule, a flush in one of these calls is caused by the call itself.
-            let own = CALLS.contains(&&*place.call);
+            let own = is_listed(&place.call);
             let fits = |&index: &usize| {
                 let site = &self.sites[index];
                 let asked = site.asked.as_deref().unwrap_or("");
@@ -60,7 +60,7 @@ impl Attribution {
                     true => asked == &*place.call && begins_alike(&site.place, &place),
                     // The recorder doesn't record other calls. So only the frames show whether a site is in this call. A
                     // sum of a page fault has no frames.
-                    false => !CALLS.contains(&asked) && begins_alike(&site.place, &place),
+                    false => !is_listed(asked) && begins_alike(&site.place, &place),
                 }
             };
             let known = by_program.get(&place.program).into_iter().flatten();
@@ -84,7 +84,7 @@ impl Attribution {
                 call => call.into(),
             };
             let asked = (!place.call.is_empty()).then(|| place.call.clone());
-            let mut site = Site::of_sum(Place { call, ..place }, asked);
+            let mut site = Site::new(Place { call, ..place }, &StackInfo::default(), asked);
             site.add_sum(flushes, 1.0);
             site.weigh_by(flushes);
             self.sites.push(site);
@@ -121,10 +121,7 @@ impl Site {
     fn weigh_by(&mut self, summed: Flushes) {
         // The ratio of an interrupt's time to its work, from recorded ones. Without any, the initiator's wait is the
         // bound.
-        let around = match self.stolen.least {
-            0 => None,
-            least => Some(self.stolen.most as f64 / least as f64),
-        };
+        let around = (self.stolen.least > 0.0).then(|| self.stolen.most / self.stolen.least);
         if self.interrupts == 0 && summed.interrupts > 0 {
             self.interrupts = summed.interrupts;
             self.requests = summed.flushes;
@@ -136,7 +133,7 @@ impl Site {
             (interrupts, _) => summed.interrupts as f64 / interrupts as f64,
         };
         let weight = if self.weight > 0.0 { self.weight } else { 1.0 };
-        let recorded = |of: f64| (of / weight).round() as u64;
+        let recorded = |of: f64| (of / weight).round();
         let work = summed.work_ns as f64;
         let most = around.map_or(summed.waited_ns as f64, |around| work * around);
         self.waited.least = recorded(summed.waited_ns as f64);

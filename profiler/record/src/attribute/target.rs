@@ -3,10 +3,12 @@
 //! The interrupted program loses the interrupt's time. We charge that time to the sites whose work was done in it, and
 //! split the rest around the work evenly among them. The initiator's wait ends when its last target is done.
 
+use std::sync::Arc;
+
 use crate::perf::Sample;
 
 use super::request::Request;
-use super::slice::{self, Observer, Slice, Stretch};
+use super::slice::{Slice, Stretch};
 use super::{Attribution, Work};
 
 /// The longest time from a request to an answer matched by time, in nanoseconds.
@@ -14,6 +16,9 @@ use super::{Attribution, Work};
 /// Longer answers are rare. Answers whose request wasn't recorded are more frequent, and without this limit we'd charge
 /// them to an older request, as a wait that never happened.
 const ANSWER_NS: u64 = 1_000_000;
+
+/// The number of recent requests among which a flush on a target is matched.
+const RECENT: usize = 64;
 
 impl Attribution {
     /// Matches a target's flush with its request, if the recording has no events of functions.
@@ -23,20 +28,17 @@ impl Attribution {
         }
         self.received += 1;
         let now = sample.time_ns;
-        let fits = |request: &&u64| {
-            let request = self.requests.get(**request);
-            request.is_some_and(|request| {
-                request.cpu != sample.cpu
-                    && now.saturating_sub(request.began) < ANSWER_NS
-                    && request.end.is_none_or(|end| end + 1_000 >= now)
-            })
+        let fits = |(_, request): &(u64, &Request)| {
+            request.cpu != sample.cpu
+                && now.saturating_sub(request.began) < ANSWER_NS
+                && request.end.is_none_or(|end| end + 1_000 >= now)
         };
-        let rank = |id: &&u64| {
-            let request = self.requests.get(**id);
-            let same = |request: &Request| request.pages == pages || pages.is_none();
-            (request.is_some_and(|r| r.pid == sample.pid), request.is_some_and(same), **id)
+        let rank = |(id, request): &(u64, &Request)| {
+            let same = request.pages == pages || pages.is_none();
+            (request.pid == sample.pid, same, *id)
         };
-        let found = self.recent.iter().filter(fits).max_by_key(rank).copied();
+        let asked = self.requests.latest().filter(|(_, request)| request.asked).take(RECENT);
+        let found = asked.filter(fits).max_by_key(rank).map(|(id, _)| id);
         let time = self.cpu(sample.cpu);
         if time.interrupt.is_some() {
             time.flushes.push(found);
@@ -49,7 +51,7 @@ impl Attribution {
         let (site, gap, sender) = (request.site, request.gap, request.program);
         let folded = request.folded.clone();
         let first = request.sent.is_none();
-        request.sent_at(request.began);
+        request.sent.get_or_insert(request.began);
         *self.matrix.entry((sender, program)).or_default() += 1;
         let of = &mut self.sites[site];
         of.by_target += 1;
@@ -61,13 +63,7 @@ impl Attribution {
     }
 
     /// Ends a function that another CPU queued.
-    pub(super) fn worked(
-        &mut self,
-        sample: &Sample,
-        function: &str,
-        program: usize,
-        observer: &mut dyn Observer,
-    ) {
+    pub(super) fn worked(&mut self, sample: &Sample, function: &str, program: usize) {
         let now = sample.time_ns;
         let cpu = self.cpu(sample.cpu);
         let in_interrupt = cpu.interrupt.is_some();
@@ -86,7 +82,7 @@ impl Attribution {
             if let Some(id) = request {
                 self.done(id, now, took);
             }
-            self.programs[program].stolen.least += took;
+            self.programs[program].stolen.least += took as f64;
             self.programs[program].taken += 1;
         } else {
             let of = self.functions.entry(function.into()).or_default();
@@ -96,7 +92,7 @@ impl Attribution {
         if !in_interrupt {
             // An idle CPU that polls takes work without an interrupt.
             let works = std::mem::take(&mut self.cpu(sample.cpu).works);
-            self.charge(sample, program, &works, start, now, observer);
+            self.charge(sample, program, &works, start, now);
         }
     }
 
@@ -107,16 +103,11 @@ impl Attribution {
         };
         request.left = request.left.saturating_sub(1);
         request.done = request.done.max(Some(now));
-        self.sites[request.site].stolen.least += took;
+        self.sites[request.site].stolen.least += took as f64;
         self.add_up(id);
     }
 
-    pub(super) fn interrupted(
-        &mut self,
-        sample: &Sample,
-        program: usize,
-        observer: &mut dyn Observer,
-    ) {
+    pub(super) fn interrupted(&mut self, sample: &Sample, program: usize) {
         self.seen.interrupts = true;
         let now = sample.time_ns;
         let cpu = self.cpu(sample.cpu);
@@ -126,7 +117,7 @@ impl Attribution {
             return;
         };
         if !works.is_empty() {
-            self.charge(sample, program, &works, start, now, observer);
+            self.charge(sample, program, &works, start, now);
             return;
         }
         if self.seen.functions {
@@ -137,73 +128,74 @@ impl Attribution {
             let of = self.functions.entry("unknown".into()).or_default();
             of.count += 1;
             of.ns += took;
-            let name = self.programs[program].name.clone();
-            observer.slice(&slice::of(
+            let time = (start, now);
+            return self.interrupt(
                 sample,
-                &name,
+                program,
                 Stretch::Other,
-                (start, now),
-                "function call",
+                time,
+                "function call".into(),
                 None,
-            ));
-            return;
+            );
         }
         let share = took / flushes.len() as u64;
         for request in flushes {
-            let request = request.and_then(|id| self.requests.get(id));
-            let origin = request.and_then(|request| request.origin);
-            let site = request.map(|request| request.site);
-            if let Some(site) = site {
-                self.sites[site].stolen.most += share;
-            }
-            self.programs[program].stolen.most += share;
+            self.charge_site(request, share);
+            self.programs[program].stolen.most += share as f64;
             self.programs[program].taken += 1;
-            let name = self.programs[program].name.clone();
             let time = (start, now);
-            observer.slice(&Slice {
-                origin,
-                ..slice::of(sample, &name, Stretch::Stolen, time, "flush", site)
-            });
+            self.interrupt(sample, program, Stretch::Stolen, time, "flush".into(), request);
         }
     }
 
     /// Charges an interrupt to the requests of its work. The time around the work is split evenly.
-    fn charge(
-        &mut self,
-        sample: &Sample,
-        program: usize,
-        works: &[Work],
-        start: u64,
-        end: u64,
-        observer: &mut dyn Observer,
-    ) {
+    fn charge(&mut self, sample: &Sample, program: usize, works: &[Work], start: u64, end: u64) {
         let inside: u64 =
             works.iter().filter_map(|work| Some(work.end?.saturating_sub(work.start))).sum();
         let around = end.saturating_sub(start).saturating_sub(inside) / works.len().max(1) as u64;
-        let name = self.programs[program].name.clone();
         for work in works {
             let Some(done) = work.end else {
                 continue;
             };
             let took = done.saturating_sub(work.start) + around;
-            let site = work.request.and_then(|id| self.charged(id, took));
+            self.charge_site(work.request, took);
             let kind = if work.flush { Stretch::Stolen } else { Stretch::Other };
             if work.flush {
-                self.programs[program].stolen.most += took;
+                self.programs[program].stolen.most += took as f64;
             }
             let time = (work.start.min(start), done.max(end));
-            let request = work.request.and_then(|id| self.requests.get(id));
-            observer.slice(&Slice {
-                origin: request.and_then(|request| request.origin),
-                ..slice::of(sample, &name, kind, time, &work.function, site)
-            });
+            self.interrupt(sample, program, kind, time, work.function.clone(), work.request);
         }
     }
 
-    /// Charges an interrupt's time to a request. Returns its site.
-    fn charged(&mut self, id: u64, took: u64) -> Option<usize> {
-        let site = self.requests.get(id)?.site;
-        self.sites[site].stolen.most += took;
-        Some(site)
+    /// Charges an interrupt's time to the site of a request.
+    fn charge_site(&mut self, request: Option<u64>, took: u64) {
+        if let Some(request) = request.and_then(|id| self.requests.get(id)) {
+            self.sites[request.site].stolen.most += took as f64;
+        }
+    }
+
+    /// Reports an interrupt that ends with this sample, and the request that it answered.
+    fn interrupt(
+        &mut self,
+        sample: &Sample,
+        program: usize,
+        kind: Stretch,
+        (start_ns, end_ns): (u64, u64),
+        what: Arc<str>,
+        request: Option<u64>,
+    ) {
+        let request = request.and_then(|id| self.requests.get(id));
+        self.ended.push(Slice {
+            kind,
+            cpu: sample.cpu,
+            tid: sample.tid,
+            program: self.programs[program].name.clone(),
+            start_ns,
+            end_ns,
+            what,
+            site: request.map(|request| request.site),
+            origin: request.and_then(Request::origin),
+        });
     }
 }

@@ -5,9 +5,10 @@
 
 use crate::perf::Sample;
 
-use super::bins::{self, bin};
-use super::slice::{self, Observer, Slice, Stretch};
+use super::reuse::{BINS, bin};
+use super::slice::{Slice, Stretch};
 use super::{Attribution, Fault};
+use crate::figures::Range;
 
 /// The largest number of mappings to remember.
 const MAPPED: usize = 1 << 16;
@@ -43,46 +44,30 @@ impl Attribution {
         if request.left > 0 {
             return;
         }
-        let site = request.site;
-        // Take `sent`, so that we add up each wait only once.
-        if let Some(sent) = request.sent.take() {
-            let most = end.saturating_sub(sent);
-            let least = request.done.map_or(0, |done| done.saturating_sub(sent).min(most));
-            self.sites[site].waited.add(least, most);
-            if least > 0 {
-                self.waited.push((id, sent));
-            }
-        }
-    }
-
-    /// Reports waits that ended, of all requests, in a call or not.
-    pub(super) fn report_waits(&mut self, observer: &mut dyn Observer) {
-        for (id, sent) in std::mem::take(&mut self.waited) {
-            let Some(request) = self.requests.get(id) else {
-                continue;
-            };
-            let done = request.done.unwrap_or(sent);
-            observer.slice(&Slice {
+        let Some(sent) = request.sent.filter(|_| !request.added_up) else {
+            return;
+        };
+        request.added_up = true;
+        let most = end.saturating_sub(sent);
+        let least = request.done.map_or(0, |done| done.saturating_sub(sent).min(most));
+        let site = &mut self.sites[request.site];
+        site.waited = site.waited.plus(Range { least: least as f64, most: most as f64 });
+        if least > 0 {
+            self.ended.push(Slice {
                 kind: Stretch::Wait,
                 cpu: request.cpu,
                 tid: request.tid,
-                program: &self.programs[request.program].name,
+                program: self.programs[request.program].name.clone(),
                 start_ns: sent,
-                end_ns: request.end.map_or(done, |end| done.min(end)),
-                what: &self.sites[request.site].place.call,
+                end_ns: sent + least,
+                what: site.place.call.clone(),
                 site: Some(request.site),
                 origin: None,
             });
         }
     }
 
-    pub(super) fn returned(
-        &mut self,
-        sample: &Sample,
-        program: usize,
-        result: Option<u64>,
-        observer: &mut dyn Observer,
-    ) {
+    pub(super) fn returned(&mut self, sample: &Sample, program: usize, result: Option<u64>) {
         let now = sample.time_ns;
         self.close(sample.tid, now);
         let call = self.threads.get_mut(&sample.tid).and_then(|thread| thread.call.take());
@@ -96,10 +81,17 @@ impl Attribution {
         {
             self.mapped.insert((sample.pid, start), file);
         }
-        let name = self.programs[program].name.clone();
-        let whole =
-            slice::of(sample, &name, Stretch::Call, (call.start_ns, now), &call.name, call.site);
-        observer.slice(&Slice { cpu: call.cpu, ..whole });
+        self.ended.push(Slice {
+            kind: Stretch::Call,
+            cpu: call.cpu,
+            tid: sample.tid,
+            program: self.programs[program].name.clone(),
+            start_ns: call.start_ns,
+            end_ns: now,
+            what: call.name.clone(),
+            site: call.site,
+            origin: None,
+        });
         let owner = self.owner(sample, program);
         let given = self.gave_back(sample.pid, owner, &call, result, call.site);
         if &*call.name == "membarrier" {
@@ -126,7 +118,7 @@ impl Attribution {
         if of.how.len() < 64 || of.how.contains_key(&call.how) {
             *of.how.entry(call.how).or_default() += 1;
         }
-        let sent = (call.interrupts, call.gap.unwrap_or(bins::BINS.len()));
+        let sent = (call.interrupts, call.gap.unwrap_or(BINS.len()));
         for (start, bytes) in given.ranges {
             let before = self.discards.add(owner, start, bytes, site, now, sent);
             if let Some(before) = before {

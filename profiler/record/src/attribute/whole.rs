@@ -3,7 +3,7 @@
 use crate::perf::{Count, CpuTime, Statistics};
 
 use super::Attribution;
-use super::totals::{Evidence, Program};
+use super::site::{Evidence, Program};
 
 impl Attribution {
     /// Returns the best method by which interrupts can be recognized as shootdowns.
@@ -20,11 +20,7 @@ impl Attribution {
     /// Ends everything that is open, and counts interrupts by the best evidence.
     pub fn finish(&mut self) {
         let end = self.times.map_or(0, |(_, last)| last);
-        let threads: Vec<u32> = self.threads.keys().copied().collect();
-        for tid in threads {
-            self.close(tid, end);
-        }
-        self.stop_following_discards(end);
+        self.close_all(end);
         let evidence = self.evidence();
         for site in &mut self.sites {
             site.interrupts = match evidence {

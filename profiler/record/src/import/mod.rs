@@ -309,10 +309,7 @@ impl Import {
         if let Some(last) = events.find(|last| !head.trace || last.sample.cpu == cpu) {
             last.complete();
         }
-        let event = match head.trace {
-            true => full_name(head.event, head.text),
-            false => head.event.into(),
-        };
+        let event = if head.trace { full_name(head.event, head.text) } else { head.event.into() };
         let is_call = head.trace && head.event.starts_with("sys_");
         let fields = match head.text.strip_prefix('(').filter(|_| is_call) {
             Some(inner) => {

@@ -248,8 +248,13 @@ impl Statistics {
 
     /// Returns the time of all CPUs together that a hypervisor took away.
     pub fn stolen_ns(&self) -> u64 {
-        let of = self.cpu_ns.iter().find(|(name, _)| name == "steal");
-        of.map_or(0, |(_, ns)| *ns)
+        self.used_ns("steal").unwrap_or(0)
+    }
+
+    /// Returns the time of all CPUs together for one use: `system`, for example.
+    pub fn used_ns(&self, usage: &str) -> Option<u64> {
+        let found = self.cpu_ns.iter().find(|(name, _)| name == usage)?;
+        Some(found.1)
     }
 }
 

@@ -83,10 +83,7 @@ fn number(bytes: &[u8], signed: bool) -> Option<Value> {
     };
     let unused = 64 - 8 * bytes.len() as u32;
     let extended = ((unsigned << unused) as i64) >> unused;
-    Some(match signed {
-        true => Value::Signed(extended),
-        false => Value::Unsigned(unsigned),
-    })
+    Some(if signed { Value::Signed(extended) } else { Value::Unsigned(unsigned) })
 }
 
 /// Parses a field's line, after `field:`.

@@ -8,6 +8,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::figures::Range;
+
 /// One event with its time, CPU, thread, fields and stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
@@ -291,9 +293,9 @@ pub struct Prices {
     ///
     /// The lower bound is for a few pages filled repeatedly, the upper bound for many pages filled by every CPU at
     /// once.
-    pub fault_ns: (f64, f64),
+    pub fault_ns: Range,
     /// Bounds for zeroing a page: inside the cache, and outside.
-    pub zero_ns: (f64, f64),
+    pub zero_ns: Range,
     /// Recording an event, as assumed: without a stack, with a walked stack, and with a copied stack.
     pub event_ns: [f64; 3],
 }
@@ -472,25 +474,5 @@ impl NameTable {
         let name: Arc<str> = name.into();
         self.0.insert(name.clone());
         name
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_kept_once() {
-        let mut names = NameTable::default();
-        let first = names.get("tlb:tlb_flush");
-        assert!(Arc::ptr_eq(&first, &names.get("tlb:tlb_flush")));
-        assert!(!Arc::ptr_eq(&first, &names.get("ipi:ipi_send_cpu")));
-    }
-
-    #[test]
-    fn negative_numbers_and_text_are_no_counts() {
-        assert_eq!(Value::Signed(-1).number(), None);
-        assert_eq!(Value::Signed(4).number(), Some(4));
-        assert_eq!(Value::Text("4".into()).number(), None);
     }
 }

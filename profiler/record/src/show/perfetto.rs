@@ -87,7 +87,7 @@ impl<W: Write> Observer for Perfetto<W> {
         }));
     }
 
-    fn slice(&mut self, slice: &Slice<'_>) {
+    fn slice(&mut self, slice: &Slice) {
         let first = *self.first.get_or_insert(slice.start_ns);
         self.cpus.insert(slice.cpu);
         let (pid, tid) = match slice.kind {
@@ -105,8 +105,8 @@ impl<W: Write> Observer for Perfetto<W> {
             Stretch::Call => "call",
         };
         self.event(&json!({
-            "ph": "X", "name": slice.what, "cat": kind, "ts": us, "dur": took, "pid": pid, "tid": tid,
-            "args": {"program": slice.program, "site": slice.site},
+            "ph": "X", "name": *slice.what, "cat": kind, "ts": us, "dur": took, "pid": pid, "tid": tid,
+            "args": {"program": *slice.program, "site": slice.site},
         }));
         let (Stretch::Stolen, Some(origin)) = (slice.kind, slice.origin) else {
             return;

@@ -1,6 +1,7 @@
 //! Keeps the densest stretch of a recording for the page's timeline.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -16,8 +17,8 @@ pub struct TimelineSlice {
     kind: &'static str,
     start: u64,
     end: u64,
-    what: String,
-    program: String,
+    what: Arc<str>,
+    program: Arc<str>,
 }
 
 /// Keeps the stretch with the highest density of slices.
@@ -58,8 +59,8 @@ impl Timeline {
                 kind: "gap",
                 start,
                 end,
-                what: "not recorded".to_owned(),
-                program: String::new(),
+                what: "not recorded".into(),
+                program: "".into(),
             }));
         }
         for one in &mut self.best {
@@ -86,7 +87,7 @@ impl Observer for Timeline {
         self.gaps.push((from_ns, to_ns));
     }
 
-    fn slice(&mut self, slice: &Slice<'_>) {
+    fn slice(&mut self, slice: &Slice) {
         let kind = match slice.kind {
             Stretch::Stolen => "taken",
             Stretch::Other => "other",
@@ -99,8 +100,8 @@ impl Observer for Timeline {
             kind,
             start: slice.start_ns,
             end: slice.end_ns.max(slice.start_ns),
-            what: slice.what.to_owned(),
-            program: slice.program.to_owned(),
+            what: slice.what.clone(),
+            program: slice.program.clone(),
         });
         if self.now.len() >= KEPT {
             self.choose();
@@ -110,7 +111,7 @@ impl Observer for Timeline {
 
 /// Passes everything to both observers.
 impl<A: Observer, B: Observer> Observer for (A, B) {
-    fn slice(&mut self, slice: &Slice<'_>) {
+    fn slice(&mut self, slice: &Slice) {
         self.0.slice(slice);
         self.1.slice(slice);
     }
@@ -123,7 +124,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 
 /// Passes everything to the observer, if there is one.
 impl<O: Observer> Observer for Option<O> {
-    fn slice(&mut self, slice: &Slice<'_>) {
+    fn slice(&mut self, slice: &Slice) {
         if let Some(observer) = self {
             observer.slice(slice);
         }
@@ -140,24 +141,25 @@ impl<O: Observer> Observer for Option<O> {
 mod tests {
     use super::*;
 
+    fn taken(timeline: &mut Timeline, cpu: u32, start_ns: u64, end_ns: u64) {
+        timeline.slice(&Slice {
+            kind: Stretch::Stolen,
+            cpu,
+            tid: 1,
+            program: "x".into(),
+            start_ns,
+            end_ns,
+            what: "flush".into(),
+            site: None,
+            origin: None,
+        });
+    }
+
     #[test]
     fn time_that_was_not_recorded_is_not_idle() {
         let mut timeline = Timeline::default();
-        let mut at = |cpu, start_ns| {
-            timeline.slice(&Slice {
-                kind: Stretch::Stolen,
-                cpu,
-                tid: 1,
-                program: "x",
-                start_ns,
-                end_ns: start_ns + 10,
-                what: "flush",
-                site: None,
-                origin: None,
-            });
-        };
-        at(0, 1_000);
-        at(1, 9_000);
+        taken(&mut timeline, 0, 1_000, 1_010);
+        taken(&mut timeline, 1, 9_000, 9_010);
         timeline.gap(0, 900);
         timeline.gap(2_000, 8_000);
         let kept = timeline.finish();
@@ -174,22 +176,11 @@ mod tests {
         for (count, step) in [(KEPT, 1000), (KEPT, 10), (KEPT, 1000), (7, 1)] {
             for _ in 0..count {
                 at += step;
-                timeline.slice(&Slice {
-                    kind: Stretch::Stolen,
-                    cpu: 0,
-                    tid: 1,
-                    program: "x",
-                    start_ns: at,
-                    end_ns: at + 1,
-                    what: "flush",
-                    site: None,
-                    origin: None,
-                });
+                taken(&mut timeline, 0, at, at + 1);
             }
         }
         let kept = timeline.finish();
-        assert_eq!(kept.len(), KEPT);
-        assert_eq!(kept[0].start, 0);
+        assert_eq!((kept.len(), kept[0].start), (KEPT, 0));
         assert_eq!(length(&kept), 10 * (KEPT as u64 - 1) + 1);
     }
 }

@@ -70,85 +70,66 @@ impl Loop {
         self.calls.iter().map(of).sum()
     }
 
-    /// Writes the program of this CPU, one of `callers` similar ones. The statements `into` move it into its process.
-    fn write(&self, cpu: usize, callers: usize, into: &[String], text: &mut String) {
-        let mut lines = Lines { text, depth: 0 };
-        lines.add(&format!("\n[[threads]]\nwhen = \"cpu == {cpu}\"\nprogram = ["));
-        lines.depth = 1;
-        for statement in into {
-            lines.statement(statement);
-        }
+    /// Returns the program of this CPU, one of `callers` similar ones.
+    fn program(&self, cpu: usize, callers: usize) -> Vec<String> {
+        let mut lines = Vec::new();
         for (at, (alike, _)) in self.calls.iter().enumerate() {
-            lines.statement(&format!("let = \"e{at}\", be = 0"));
-            for statement in begins(at, alike) {
-                lines.statement(&statement);
-            }
+            lines.push(statement(&format!("let = \"e{at}\", be = 0")));
+            lines.extend(begins(at, alike).iter().map(|of| statement(of)));
         }
-        lines.statement("begin = true");
-        lines.statement(&format!("without = \"excess(cpus, {callers})\""));
-        self.write_loop(cpu == 0, &mut lines);
-        lines.statement("end = true");
-        lines.depth = 0;
-        lines.add("]");
-    }
-
-    /// Writes a loop in which each kind of call advances by its share.
-    fn write_loop(&self, tells: bool, lines: &mut Lines<'_>) {
+        lines.push(statement("begin = true"));
+        lines.push(statement(&format!("without = \"excess(cpus, {callers})\"")));
         let rounds = self.rounds();
         let body = format!("for = \"round\", below = \"min(rounds, {rounds})\", do");
-        lines.nest(&body, |lines| {
-            lines.compute(self.between_ns);
-            for (at, (alike, made)) in self.calls.iter().enumerate() {
-                lines.statement(&format!("let = \"e{at}\", be = \"e{at} + {}\"", made.count));
-                lines.nest(&format!("if = \"e{at} >= {rounds}\", then"), |lines| {
-                    lines.statement(&format!("let = \"e{at}\", be = \"e{at} - {rounds}\""));
-                    lines.call(at, alike, made.pages);
-                });
-            }
-            if tells {
-                lines.statement(&format!("progress = \"round\", of = \"min(rounds, {rounds})\""));
-            }
-        });
+        lines.extend(nest(&body, self.round(cpu == 0)));
+        lines.push(statement("end = true"));
+        lines
+    }
+
+    /// Returns a round, in which each kind of call advances by its share.
+    fn round(&self, tells: bool) -> Vec<String> {
+        let (rounds, mut lines) = (self.rounds(), Vec::new());
+        if self.between_ns > 0 {
+            lines.push(statement(&format!("compute = {}", self.between_ns)));
+        }
+        for (at, (alike, made)) in self.calls.iter().enumerate() {
+            lines.push(statement(&format!("let = \"e{at}\", be = \"e{at} + {}\"", made.count)));
+            let mut call = vec![format!("let = \"e{at}\", be = \"e{at} - {rounds}\"")];
+            call.extend(statements(at, alike, made.pages * PAGE));
+            call.push("done = 1".to_owned());
+            let call = call.iter().map(|of| statement(of)).collect();
+            lines.extend(nest(&format!("if = \"e{at} >= {rounds}\", then"), call));
+        }
+        if tells {
+            let progress = format!("progress = \"round\", of = \"min(rounds, {rounds})\"");
+            lines.push(statement(&progress));
+        }
+        lines
     }
 }
 
-/// The lines of a program.
-struct Lines<'t> {
-    text: &'t mut String,
-    depth: usize,
+fn statement(of: &str) -> String {
+    format!("{{ {of} }},")
 }
 
-impl Lines<'_> {
-    fn add(&mut self, line: &str) {
-        self.text.push_str(&"    ".repeat(self.depth));
-        self.text.push_str(line);
-        self.text.push('\n');
-    }
+/// Returns a statement with a list of others.
+fn nest(head: &str, body: Vec<String>) -> Vec<String> {
+    let body = body.into_iter().map(|line| format!("    {line}"));
+    let (begin, end) = (format!("{{ {head} = ["), "] },".to_owned());
+    [begin].into_iter().chain(body).chain([end]).collect()
+}
 
-    fn statement(&mut self, statement: &str) {
-        self.add(&format!("{{ {statement} }},"));
+/// Writes the program of a CPU, or of all others.
+fn threads(cpu: Option<usize>, program: &[String], text: &mut String) {
+    text.push_str("\n[[threads]]\n");
+    if let Some(cpu) = cpu {
+        let _ = writeln!(text, "when = \"cpu == {cpu}\"");
     }
-
-    fn nest(&mut self, head: &str, body: impl FnOnce(&mut Self)) {
-        self.add(&format!("{{ {head} = ["));
-        self.depth += 1;
-        body(self);
-        self.depth -= 1;
-        self.add("] },");
+    text.push_str("program = [\n");
+    for line in program {
+        let _ = writeln!(text, "    {line}");
     }
-
-    fn compute(&mut self, ns: u64) {
-        if ns > 0 {
-            self.statement(&format!("compute = {ns}"));
-        }
-    }
-
-    fn call(&mut self, at: usize, alike: &CallKey, pages: u64) {
-        for statement in statements(at, alike, pages * PAGE) {
-            self.statement(&statement);
-        }
-        self.statement("done = 1");
-    }
+    text.push_str("]\n");
 }
 
 /// Returns the statements that a call needs before its first time.
@@ -181,9 +162,7 @@ fn statements(at: usize, alike: &CallKey, touched: u64) -> Vec<String> {
     match alike.kind {
         // A child shares all pages while they're written.
         Kind::Copy if alike.asked => {
-            let child = [format!("fork = \"c{at}\""), format!("exit = \"c{at}\"")];
-            let [begins, ends] = child;
-            return vec![begins, write, ends];
+            return vec![format!("fork = \"c{at}\""), write, format!("exit = \"c{at}\"")];
         }
         Kind::Copy => return Vec::new(),
         Kind::Reclaim if alike.asked => all.push(format!("read = \"a{at}\", bytes = {touched}")),
@@ -205,7 +184,7 @@ fn statements(at: usize, alike: &CallKey, touched: u64) -> Vec<String> {
 /// Returns the file's text. `(kept, asked)` are the number of calls in it, and of those that flushed other CPUs.
 pub fn file(
     program: &str,
-    threads: &[Loop],
+    loops: &[Loop],
     bystanders: &[usize],
     (kept, asked): (u64, u64),
     lost: &OmittedContent,
@@ -213,16 +192,13 @@ pub fn file(
     // A program chooses its own name, so we replace all characters that could end the comment or the string.
     let program: String = program
         .chars()
-        .map(|c| match c.is_ascii_alphanumeric() || "-_.".contains(c) {
-            true => c,
-            false => '_',
-        })
+        .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
         .collect();
-    let cpus = threads.len() + bystanders.len();
-    let processes = threads.iter().map(|thread| thread.process + 1).max();
+    let cpus = loops.len() + bystanders.len();
+    let processes = loops.iter().map(|thread| thread.process + 1).max();
     let processes = processes.unwrap_or(1);
-    let most = threads.iter().map(Loop::rounds).max().unwrap_or(1);
-    let touched: u64 = threads.iter().map(Loop::touched).sum();
+    let most = loops.iter().map(Loop::rounds).max().unwrap_or(1);
+    let touched: u64 = loops.iter().map(Loop::touched).sum();
     let mut text = format!(
         "# Written from a recording of {program}: {kept} calls of its {}, with {asked} flushes of other CPUs.
 # Kept: the calls of each thread with their number, size and pages (the maximum of similar calls); the number of threads;
@@ -276,33 +252,26 @@ is = \"recorded call\"
         let mut statements = Vec::new();
         if processes > 1 {
             if !std::mem::replace(&mut made[process], true) {
-                statements.push(format!("spawn = \"process[{process}]\""));
+                statements.push(statement(&format!("spawn = \"process[{process}]\"")));
             }
-            statements.push("barrier = true".to_owned());
+            statements.push(statement("barrier = true"));
             if process > 0 {
-                statements.push(format!("enter = \"process[{process}]\""));
+                statements.push(statement(&format!("enter = \"process[{process}]\"")));
             }
         }
         statements
     };
-    for (cpu, thread) in threads.iter().enumerate() {
-        let into = into(thread.process);
-        thread.write(cpu, threads.len(), &into, &mut text);
+    for (cpu, thread) in loops.iter().enumerate() {
+        let mut program = into(thread.process);
+        program.extend(thread.program(cpu, loops.len()));
+        threads(Some(cpu), &program, &mut text);
     }
+    // The others only run until these have ended.
+    let stand_by = ["begin = true", "bystand = \"20us\""].map(statement);
     for (at, &process) in bystanders.iter().enumerate().filter(|(_, process)| **process > 0) {
-        let cpu = threads.len() + at;
-        let _ = write!(text, "\n[[threads]]\nwhen = \"cpu == {cpu}\"\nprogram = [\n");
-        stands_by(&into(process), &mut text);
+        let program = [&into(process)[..], &stand_by].concat();
+        threads(Some(loops.len() + at), &program, &mut text);
     }
-    text.push_str("\n[[threads]]\nprogram = [\n");
-    stands_by(&into(0), &mut text);
+    threads(None, &[&into(0)[..], &stand_by].concat(), &mut text);
     text
-}
-
-/// Writes the rest of a program that only runs until the others have ended.
-fn stands_by(into: &[String], text: &mut String) {
-    for statement in into {
-        let _ = writeln!(text, "    {{ {statement} }},");
-    }
-    text.push_str("    { begin = true },\n    { bystand = \"20us\" },\n]\n");
 }

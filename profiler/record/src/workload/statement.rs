@@ -38,9 +38,7 @@ impl Kind {
             _ => None,
         }
     }
-}
 
-impl Kind {
     /// Returns the kind of flush for this kernel reason, in the thread that triggers it.
     pub fn of_cause(cause: &str) -> Option<Kind> {
         match cause {

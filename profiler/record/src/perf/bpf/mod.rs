@@ -109,10 +109,6 @@ pub struct SumReading {
 
 impl Sums {
     /// Starts to add up flushes. `flush` is the address of the kernel's function `flush_tlb_func`.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel or this process lacks a requirement.
     pub fn open(flush: u64) -> io::Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             let why = "flushes send no interrupts on this architecture";
@@ -154,29 +150,17 @@ impl Sums {
     /// Attaches or detaches the programs, and their second copy.
     ///
     /// We need the copy to measure the cost of summing. It works as much as the first one, and its sums are discarded.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel has no room for more programs.
     pub fn set(&mut self, once: bool, twice: bool) -> io::Result<()> {
         self.programs.set(once)?;
         self.copy.set(twice)
     }
 
     /// Makes the kernel time the programs until the returned descriptor is dropped.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel or this process may not.
     pub fn time(&self) -> io::Result<OwnedFd> {
         kernel::time_programs()
     }
 
     /// Returns the time that the programs took while they were timed, in nanoseconds.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel doesn't tell.
     pub fn timed_ns(&self) -> io::Result<u64> {
         let programs = self.programs.programs.iter();
         programs.map(|(_, program)| program.timed_ns()).sum()
@@ -186,10 +170,6 @@ impl Sums {
     ///
     /// Flushes are lost if a CPU adds them between the reading of a place and its removal, within nanoseconds. A place
     /// that flushes repeatedly isn't affected, because its CPU holds its sums.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses to return its maps.
     pub fn take(&mut self) -> io::Result<SumReading> {
         let (maps, buffer) = (&self.programs.maps, &mut self.buffer);
         let mut taken = SumReading::default();

@@ -12,9 +12,11 @@
 //! grows only with the file's size. A record that can't be parsed ends the reading with an error that names its block.
 
 mod read;
-mod record;
 mod write;
 
+use serde::{Deserialize, Serialize};
+
+use crate::perf::sample::Item;
 pub use read::Recording;
 pub use write::{Place, Writer};
 
@@ -32,3 +34,73 @@ const MOST_BLOCK: usize = 64 << 20;
 
 /// The number of different stacks that writer and reader remember. At the limit both forget all of them.
 const MOST_STACKS: usize = 1 << 16;
+
+/// One record of a file.
+///
+/// The order of the variants is part of the format. A new variant can be added at the end. Any other change needs a new
+/// version.
+#[derive(Debug, Serialize, Deserialize)]
+enum Record {
+    /// The first record: the identifier of the kernel's boot.
+    Boot(String),
+    /// The next name.
+    Name(String),
+    /// The next frame.
+    Frame(FrameRecord),
+    /// The next stack: the numbers of its frames, innermost first.
+    Stack(Vec<u32>),
+    /// Forgets all stacks. Their numbers start again at 0.
+    Forget,
+    /// The next kind of event: its name and its fields.
+    Event(u32, Vec<u32>),
+    Sample(SampleRecord),
+    /// Any other item.
+    Item(Item),
+    /// The last records: the functions of frames, by the frames' numbers.
+    Functions(Vec<(u32, String)>),
+}
+
+/// A position in code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct FrameRecord {
+    address: u64,
+    kernel: bool,
+    /// Whether it's a return address, so that the call is before it.
+    call: bool,
+    /// The number of the file's name, from 1. 0 if there is no file.
+    module: u32,
+    /// The offset in the file.
+    offset: u64,
+    /// The process whose code this is. For code in a file, any process that has the file mapped.
+    pid: u32,
+}
+
+/// An event.
+#[derive(Debug, Serialize, Deserialize)]
+struct SampleRecord {
+    event: u32,
+    /// Nanoseconds since the previous sample.
+    later_ns: i64,
+    cpu: u32,
+    pid: u32,
+    tid: u32,
+    comm: u32,
+    /// The number of the stack, from 1. 0 if there is none.
+    stack: u32,
+    values: Vec<Datum>,
+}
+
+/// The value of a field.
+#[derive(Debug, Serialize, Deserialize)]
+enum Datum {
+    Absent,
+    Signed(i64),
+    Unsigned(u64),
+    Text(u32),
+}
+
+/// Returns the identifier of the kernel's boot. Empty if it can't be read.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.unwrap_or_default().trim().to_owned()
+}

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::record::{self, Datum, FrameRecord, Record, SampleRecord};
 use super::write::function;
-use super::{CLOSED, MAGIC, MOST_BLOCK, MOST_STACKS};
+use super::{
+    CLOSED, Datum, FrameRecord, MAGIC, MOST_BLOCK, MOST_STACKS, Record, SampleRecord, boot_id,
+};
 use crate::perf::sample::{Frame, Item, Sample, Source, SourceError, Value};
 use crate::perf::symbols::{self, Symbols};
 
@@ -220,19 +221,12 @@ impl Recording {
 
     /// Remembers a record's content, or converts it to an item.
     fn take_in(&mut self, record: Record) -> Result<Option<Item>, SourceError> {
-        Ok(Some(match record {
-            Record::Boot(id) => {
-                self.same_boot = id == record::boot_id();
-                return Ok(None);
-            }
-            Record::Name(name) => {
-                self.names.push(name.into());
-                return Ok(None);
-            }
+        match record {
+            Record::Boot(id) => self.same_boot = id == boot_id(),
+            Record::Name(name) => self.names.push(name.into()),
             Record::Frame(frame) => {
                 let frame = self.frame(&frame)?;
                 self.frames.push(frame);
-                return Ok(None);
             }
             Record::Stack(numbers) => {
                 let mut frames = Vec::with_capacity(numbers.len());
@@ -244,25 +238,21 @@ impl Recording {
                     return Err(self.wrong("it has more stacks than a recorder keeps".to_owned()));
                 }
                 self.stacks.push(frames.into());
-                return Ok(None);
             }
-            Record::Forget => {
-                self.stacks.clear();
-                return Ok(None);
-            }
+            Record::Forget => self.stacks.clear(),
             Record::Event(name, fields) => {
                 let name = self.name(name)?;
                 let fields =
                     fields.into_iter().map(|field| self.name(field)).collect::<Result<_, _>>()?;
                 self.events.push((name, fields));
-                return Ok(None);
             }
             Record::Functions(_) => {
                 return Err(self.wrong("functions are among the items".to_owned()));
             }
-            Record::Sample(sample) => Item::Sample(self.sample(sample)?),
-            Record::Item(item) => item,
-        }))
+            Record::Sample(sample) => return Ok(Some(Item::Sample(self.sample(sample)?))),
+            Record::Item(item) => return Ok(Some(item)),
+        }
+        Ok(None)
     }
 
     /// Returns the name with this number.

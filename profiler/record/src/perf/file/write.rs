@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::record::{self, Datum, FrameRecord, Record, SampleRecord};
-use super::{BLOCK, CLOSED, MAGIC, MOST_STACKS};
+use super::{BLOCK, CLOSED, Datum, FrameRecord, MAGIC, MOST_STACKS, Record, SampleRecord, boot_id};
 use crate::perf::sample::{Item, Value};
 use crate::perf::symbols::{self, Symbols};
 
@@ -63,7 +62,7 @@ impl<W: Write> Writer<W> {
             order: Vec::new(),
             last_ns: 0,
         };
-        writer.put(&Record::Boot(record::boot_id()))?;
+        writer.put(&Record::Boot(boot_id()))?;
         Ok(writer)
     }
 

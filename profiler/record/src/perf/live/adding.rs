@@ -150,10 +150,6 @@ impl Stop {
 
 impl SumReader {
     /// Loads the programs that sum in the kernel.
-    ///
-    /// # Errors
-    ///
-    /// If this isn't possible. The text is a sentence with the reason.
     pub(super) fn open(symbols: &mut Symbols) -> Result<Self, String> {
         let flush = symbols.address(FLUSH);
         let flush = flush.ok_or_else(|| format!("/proc/kallsyms shows no {FLUSH}"))?;
@@ -242,10 +238,7 @@ impl SumReader {
                 total.thread = *thread;
             }
             for sum in [total, &mut self.seen] {
-                match is_held {
-                    true => sum.held.add(flushes),
-                    false => sum.taken.add(flushes),
-                }
+                if is_held { sum.held.add(flushes) } else { sum.taken.add(flushes) }
             }
         }
         for (pid, interrupts, ns) in &new.victims {
@@ -348,8 +341,6 @@ impl SumReader {
         let by = |interrupts| Scale { interrupts, now };
         let (of_sent, of_taken) = (by(scale), by(scale / surplus));
         let of_others = by(time_factor(now.1, self.summed_ns()));
-        let [flushes, taken, queued] =
-            ["sums:flushes", "sums:taken", "sums:queued"].map(|name| names.get(name));
         for (caller, total) in self.totals.iter_mut().filter(|(_, of)| !of.is_over) {
             let has_ended = processes.has_ended(caller.pid);
             let new = total.tell((is_whole || has_ended).then_some(of_sent));
@@ -357,18 +348,16 @@ impl SumReader {
             if new == Flushes::default() {
                 continue;
             }
-            let mut fields = vec![(names.get("call"), text(&call(caller.call), names))];
-            fields.extend(
-                Flushes::COUNTS.map(|(name, of)| (names.get(name), Value::Unsigned(of(&new)))),
-            );
-            fields.push((names.get("thread"), Value::Unsigned(total.thread.into())));
+            let call = Value::Text(names.get(&call(caller.call)));
+            let mut fields = vec![("call", call), ("thread", Value::Unsigned(total.thread.into()))];
+            fields.extend(Flushes::COUNTS.map(|(name, of)| (name, Value::Unsigned(of(&new)))));
             if !has_ended {
                 processes.catch_up(caller.pid, names);
             }
             let addresses = [caller.after, caller.return_to];
             let addresses = addresses.into_iter().filter(|&address| address > 0);
             let stack = processes.user_places(caller.pid, addresses);
-            let of = sample(time_ns, caller.pid, &flushes, fields, processes, names);
+            let of = sample(time_ns, caller.pid, "sums:flushes", fields, processes, names);
             told.push((of, stack));
         }
         self.totals.retain(|_, total| total.is_needed());
@@ -385,8 +374,8 @@ impl SumReader {
                 continue;
             }
             let fields = [("interrupts", new.interrupts), ("work_ns", new.work_ns)];
-            let fields = fields.map(|(name, value)| (names.get(name), Value::Unsigned(value)));
-            let of = sample(time_ns, *pid, &taken, fields.into(), processes, names);
+            let fields = fields.map(|(name, value)| (name, Value::Unsigned(value)));
+            let of = sample(time_ns, *pid, "sums:taken", fields.into(), processes, names);
             told.push((of, Vec::new()));
         }
         for pid in over {
@@ -398,11 +387,9 @@ impl SumReader {
                 continue;
             }
             let name = symbols.kernel(*function);
-            let fields = vec![
-                (names.get("func"), text(name.as_deref().unwrap_or(""), names)),
-                (names.get("count"), Value::Unsigned(new.interrupts)),
-            ];
-            let of = sample(time_ns, 0, &queued, fields, processes, names);
+            let name = Value::Text(name.unwrap_or_default());
+            let fields = vec![("func", name), ("count", Value::Unsigned(new.interrupts))];
+            let of = sample(time_ns, 0, "sums:queued", fields, processes, names);
             told.push((of, Vec::new()));
         }
         Ok(told)
@@ -426,16 +413,12 @@ fn interrupt_factor(stopped: Stop, summed_ns: u64, summed: u64) -> f64 {
     }
 }
 
-fn text(text: &str, names: &mut NameTable) -> Value {
-    Value::Text(names.get(text))
-}
-
 /// Creates a sample of a process's main thread.
 fn sample(
     time_ns: u64,
     pid: u32,
-    event: &Arc<str>,
-    fields: Vec<(Arc<str>, Value)>,
+    event: &str,
+    fields: Vec<(&str, Value)>,
     processes: &Processes,
     names: &mut NameTable,
 ) -> Sample {
@@ -445,8 +428,8 @@ fn sample(
         pid,
         tid: pid,
         comm: processes.comm(pid, names),
-        event: event.clone(),
-        fields,
+        event: names.get(event),
+        fields: fields.into_iter().map(|(name, value)| (names.get(name), value)).collect(),
         stack: Arc::new([]),
     }
 }

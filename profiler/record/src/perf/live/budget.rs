@@ -129,129 +129,63 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const STEPS: u64 = 10_000;
 
-    /// Simulates steps of 5 ms on two busy CPUs. Recording costs `price` of each step, and counting a hundredth of
-    /// that.
+    /// Simulates steps of 5 ms. Recording costs `costs` of a step in a window, and while counting; the recorder itself
+    /// takes `own_ns`. In a step the machine, and the recorded programs if given, run for these times.
     ///
-    /// Returns the share of CPU time spent, and the share of time in which the window was open.
-    fn simulated(share: f64, price: f64) -> (f64, f64) {
+    /// Returns the cost without the recorder's own time, and the number of steps in each phase.
+    fn simulated(
+        share: f64,
+        costs: [f64; 2],
+        own_ns: u64,
+        (machine_ns, programs_ns): (u64, Option<u64>),
+    ) -> (f64, [u64; 3]) {
         let mut budget = Budget::new(share, 0);
-        let mut phase = Phase::Window;
-        let (mut spent, mut open) = (0.0, 0u64);
-        let steps = 10_000;
-        for step in 1..=steps {
-            spent += 5e6
-                * price
-                * match phase {
-                    Phase::Window => 1.0,
-                    Phase::Counting => 0.01,
-                    Phase::Off => 0.0,
-                };
-            open += u64::from(phase == Phase::Window);
-            let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some(machine), None], [Some(machine), None], 0.0);
-        }
-        let open = open as f64 / steps as f64;
-        (spent / (steps as f64 * 10e6), open)
-    }
-
-    #[test]
-    fn cheap_events_are_all_recorded() {
-        let (spent, open) = simulated(0.02, 0.03);
-        assert_eq!(open, 1.0);
-        assert!(spent < 0.02, "{spent}");
-    }
-
-    #[test]
-    fn dear_events_are_recorded_as_far_as_allowed() {
-        let (spent, open) = simulated(0.02, 0.2);
-        assert!((0.015..0.021).contains(&spent), "{spent}");
-        assert!((0.05..0.5).contains(&open), "{open}");
-    }
-
-    #[test]
-    fn a_program_that_has_a_small_part_of_the_machine_bears_no_more_than_its_share() {
-        let mut budget = Budget::new(0.02, 0);
-        let (mut spent, mut phase) = (0.0, Phase::Window);
-        for step in 1..=10_000u64 {
-            spent += f64::from(phase == Phase::Window) * 1e6;
-            let program = (step * MS, spent as u64);
-            let machine = (step * 10 * MS, spent as u64);
-            let accounts = [Some(machine), Some(program)];
-            phase = budget.turn(step * 5 * MS, accounts, accounts, 0.0);
-        }
-        assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
-    }
-
-    #[test]
-    fn where_counting_costs_a_program_too_much_it_stops_though_the_machine_has_time() {
-        let mut budget = Budget::new(0.02, 0);
-        let (mut spent, mut phase) = (0.0, Phase::Window);
-        for step in 1..=10_000u64 {
-            spent += f64::from(phase != Phase::Off) * 0.1e6;
-            let program = (step * MS, spent as u64);
-            let machine = (step * 100 * MS, spent as u64);
-            let accounts = [Some(machine), Some(program)];
-            phase = budget.turn(step * 5 * MS, accounts, accounts, 0.0);
-        }
-        assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
-    }
-
-    #[test]
-    fn what_a_dear_window_has_overdrawn_is_paid_back_while_events_are_counted() {
-        // Each step of a window costs ten times the CPU time of the step, and counting hardly anything.
-        let mut budget = Budget::new(0.02, 0);
-        let (mut spent, mut phase) = (0.0, Phase::Window);
-        for step in 1..=10_000u64 {
-            spent += match phase {
-                Phase::Window => 100e6,
-                Phase::Counting => 0.01e6,
-                Phase::Off => panic!("after {step} steps"),
+        let (mut phase, mut spent, mut steps) = (Phase::Window, 0.0, [0; 3]);
+        for step in 1..=STEPS {
+            let [window, counting] = costs;
+            let (at, cost) = match phase {
+                Phase::Window => (0, window),
+                Phase::Counting => (1, counting),
+                Phase::Off => (2, 0.0),
             };
-            let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some(machine), None], [Some(machine), None], 0.0);
+            steps[at] += 1;
+            spent += cost;
+            let machine = Some((step * machine_ns, step * own_ns + spent as u64));
+            let programs = programs_ns.map(|ns| (step * ns, spent as u64));
+            let events = Some((step * machine_ns, spent as u64));
+            phase = budget.turn(step * 5 * MS, [machine, programs], [events, programs], 0.0);
         }
-        assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
+        (spent, steps)
     }
 
     #[test]
-    fn where_even_to_count_is_too_dear_nothing_is() {
-        // Counting alone costs four times the limit.
-        let (spent, _) = simulated(0.02, 16.0);
-        assert!(spent < 0.025, "{spent}");
-    }
-
-    #[test]
-    fn counting_goes_on_as_soon_as_it_is_paid_for_though_the_recorder_costs_too_much() {
-        let mut budget = Budget::new(0.01, 0);
-        let (mut phase, mut of_events, mut counted) = (Phase::Window, 0.0, 0);
-        for step in 1..=10_000u64 {
-            of_events += match phase {
-                Phase::Window => 5e6,
-                Phase::Counting => 0.3e6,
-                Phase::Off => 0.0,
-            };
-            counted += u64::from(phase == Phase::Counting);
-            // The recorder alone takes a tenth.
-            let machine = Some((step * 10 * MS, step * MS + of_events as u64));
-            let events = Some((step * 10 * MS, of_events as u64));
-            phase = budget.turn(step * 5 * MS, [machine, None], [events, None], 0.0);
+    fn as_much_is_recorded_as_is_allowed() {
+        let (two, program) = ((10 * MS, None), Some(MS));
+        // Each case has the limit, costs and times; then the bounds of the cost as a share of the program's time, or of
+        // the machine's; of the steps with a window; and of those with a window or counts.
+        for (share, costs, own_ns, ns, spent, open, counted) in [
+            // Cheap events are all recorded, and expensive ones as far as allowed.
+            (0.02, [0.15e6, 0.0015e6], 0, two, 0.01..0.02, STEPS..=STEPS, STEPS..=STEPS),
+            (0.02, [1e6, 0.01e6], 0, two, 0.015..0.021, 500..=5_000, STEPS..=STEPS),
+            // A program with a small part of the machine bears no more than its share, even if counting must stop.
+            (0.02, [1e6, 0.0], 0, (10 * MS, program), 0.0..0.022, 1..=STEPS, 1..=STEPS),
+            (0.02, [0.1e6, 0.1e6], 0, (100 * MS, program), 0.0..0.022, 1..=STEPS, 1..=STEPS),
+            // A window that costs ten times its own length is paid back while events are counted.
+            (0.02, [100e6, 0.01e6], 0, two, 0.0..0.03, 1..=STEPS, STEPS..=STEPS),
+            // Counting alone costs four times the limit.
+            (0.02, [80e6, 0.8e6], 0, two, 0.0..0.025, 1..=STEPS, 1..=STEPS),
+            // Counting continues once it's paid for, though the recorder alone takes a tenth. On an idle machine, the
+            // recorder is the only cost.
+            (0.01, [5e6, 0.3e6], MS, two, 0.0..0.011, 1..=STEPS, 600..=STEPS),
+            (0.01, [0.0, 0.0], 50_000, (10_000, None), 0.0..0.01, 1..=100, STEPS..=STEPS),
+        ] {
+            let (cost, [window, counting, _]) = simulated(share, costs, own_ns, ns);
+            let cost = cost / (STEPS * ns.1.unwrap_or(ns.0)) as f64;
+            let case = format!("{costs:?}, {own_ns}, {ns:?}: {cost}, {window}, {counting}");
+            assert!(spent.contains(&cost) && open.contains(&window), "{case}");
+            assert!(counted.contains(&(window + counting)), "{case}");
         }
-        assert!(counted > 500, "{counted} of 10 000 steps");
-        assert!(of_events < 0.011 * 10_000.0 * 10e6, "{of_events}");
-    }
-
-    #[test]
-    fn a_recorder_that_looks_for_more_than_is_earned_counts_on() {
-        let mut budget = Budget::new(0.01, 0);
-        let mut phase = Phase::Window;
-        for step in 1..=10_000u64 {
-            // The machine is idle, so the recorder's own time is the only cost.
-            let machine = Some((step * 10_000, step * 50_000));
-            let events = Some((step * 10_000, 0));
-            phase = budget.turn(step * 5 * MS, [machine, None], [events, None], 0.0);
-            assert!(phase != Phase::Off, "after {step} steps");
-        }
-        assert_eq!(phase, Phase::Counting);
     }
 }

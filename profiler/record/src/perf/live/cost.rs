@@ -94,10 +94,7 @@ impl MeasuredCost {
 
     /// Returns the certain part of the share.
     fn certain(self) -> f64 {
-        match self.is_certain() {
-            true => self.share.max(0.0),
-            false => (self.share - self.error).max(0.0),
-        }
+        if self.is_certain() { self.share.max(0.0) } else { (self.share - self.error).max(0.0) }
     }
 }
 

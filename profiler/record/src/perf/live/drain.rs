@@ -7,15 +7,18 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
+use std::sync::Arc;
+
+use perf_event::data;
 
 use super::host::now_ns;
 use super::processes::{self, Processes};
-use super::records::{self, OpenEvent, keep};
+use super::records::{self, OpenEvent};
 use super::rings::{Entry, Point, RawEvent, Ring};
 use super::running::RecordingState;
 use super::times::Times;
-use super::unwind::Unwinder;
-use crate::perf::sample::{Change, Item, LossReason, LostEvents, NameTable};
+use super::unwind::{self, Unwinder};
+use crate::perf::sample::{Change, Item, LossReason, LostEvents, NameTable, Sample, Value};
 use crate::perf::sink::Sink;
 use crate::perf::symbols::Symbols;
 
@@ -32,10 +35,6 @@ pub(super) struct Reader<'r> {
 
 impl Reader<'_> {
     /// Takes all records up to a time from the buffers.
-    ///
-    /// # Errors
-    ///
-    /// If the sink fails.
     pub(super) fn drain<S: Sink>(
         mut self,
         rings: &mut [Ring],
@@ -108,23 +107,53 @@ impl Reader<'_> {
         {
             self.processes.catch_up(unread.process(), self.names);
         }
-        let event = &mut self.events[event];
-        event.seen += 1;
+        self.events[event].seen += 1;
         self.state.saw(&record, is_wanted);
-        let kept = keep(
-            event,
-            &record,
-            self.processes,
-            self.names,
-            self.symbols,
-            self.unwinder,
-            &mut self.state.places,
-        );
-        let Some(sample) = kept else {
+        let Some(sample) = self.keep(event, &record) else {
             return Ok(());
         };
         self.state.kept += 1;
         sink.sample(&sample, &self.state.places, self.symbols)
+    }
+
+    /// Returns the sample in a record if it's kept, and puts its stack into `places`.
+    fn keep(&mut self, event: usize, record: &data::Sample<'_>) -> Option<Sample> {
+        let (event, processes) = (&mut self.events[event], &*self.processes);
+        let (pid, tid) = (record.pid()?, record.tid()?);
+        let is_wanted = processes.is_wanted(pid);
+        if !event.everywhere && !is_wanted {
+            return None;
+        }
+        let mut fields = event.format.decode(record.raw()?, |address| self.symbols.kernel(address));
+        // Of a program that isn't recorded we need only the name and the call. So we don't read its files to unwind.
+        let registers = record.regs_user().map(|registers| &registers.regs[..]);
+        let registers = registers.filter(|_| is_wanted);
+        let copy = registers.and_then(unwind::stack_pointer);
+        let copy = copy.zip(record.stack_user().filter(|stack| !stack.is_empty()));
+        if let Some(ranges) = self.unwinder.vectors.ranges(&event.name, &fields, tid, copy) {
+            fields.push((self.names.get("ranges"), Value::Text(ranges.into())));
+        }
+        let user = registers.and_then(|values| {
+            self.unwinder.frames(pid, tid, values, record.stack_user(), processes)
+        });
+        let places = &mut self.state.places;
+        places.clear();
+        processes.places(pid, record.callchain().unwrap_or_default(), user, places);
+        event.kept += 1;
+        Some(Sample {
+            time_ns: record.time()?,
+            cpu: record.cpu()?,
+            pid,
+            tid,
+            comm: match is_wanted {
+                true => processes.comm(tid, self.names),
+                // No change of it is written, so its threads would be taken for programs.
+                false => processes.program(pid, tid, self.names),
+            },
+            event: event.name.clone(),
+            fields,
+            stack: Arc::new([]),
+        })
     }
 
     /// Applies a change of a process, and passes it on if the process is recorded.

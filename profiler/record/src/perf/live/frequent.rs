@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 
 use super::options::{CountMode, EventRequest, Stack};
 use super::rings::{self, Point, PointEvents, Ring};
+use crate::event::CALLS;
 
 /// The tracepoints at the start and the end of all system calls.
 pub(super) const ALL: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
@@ -61,29 +62,6 @@ impl CallEnds {
         })
     }
 }
-
-/// System calls that concern memory, with their numbers on this machine.
-const CALLS: [(&str, libc::c_long); 19] = [
-    ("brk", libc::SYS_brk),
-    ("fallocate", libc::SYS_fallocate),
-    ("ftruncate", libc::SYS_ftruncate),
-    ("madvise", libc::SYS_madvise),
-    ("mbind", libc::SYS_mbind),
-    ("membarrier", libc::SYS_membarrier),
-    ("migrate_pages", libc::SYS_migrate_pages),
-    ("mmap", libc::SYS_mmap),
-    ("move_pages", libc::SYS_move_pages),
-    ("mprotect", libc::SYS_mprotect),
-    ("mremap", libc::SYS_mremap),
-    ("msync", libc::SYS_msync),
-    ("munmap", libc::SYS_munmap),
-    ("pkey_mprotect", libc::SYS_pkey_mprotect),
-    ("process_madvise", libc::SYS_process_madvise),
-    ("process_mrelease", libc::SYS_process_mrelease),
-    ("remap_file_pages", libc::SYS_remap_file_pages),
-    ("shmdt", libc::SYS_shmdt),
-    ("userfaultfd", libc::SYS_userfaultfd),
-];
 
 /// Other system calls that may flush: they read files, protect pages for userfaultfd, or start and end processes.
 const OTHERS: [(&str, libc::c_long); 21] = [

@@ -15,6 +15,7 @@ use rustix::mm::{
 
 use super::host::timed;
 use super::running::EVENT_NS;
+use crate::figures::Range;
 use crate::perf::sample::Prices;
 
 /// The smallest page size of all supported machines.
@@ -36,13 +37,11 @@ pub(super) fn measure(cpus: usize) -> Option<Prices> {
         let ended = threads.into_iter().map(|thread| thread.join().ok()?);
         ended.collect::<Option<Vec<_>>>()
     })?;
-    let most = |of: fn(&PageTimes) -> f64| each.iter().map(of).fold(0.0, f64::max);
-    let range = |of: fn(&PageTimes) -> f64| (of(&least), most(of).max(of(&least)));
-    Some(Prices {
-        fault_ns: range(|took| took.fault),
-        zero_ns: range(|took| took.zero),
-        event_ns: EVENT_NS,
-    })
+    let range = |of: usize| {
+        let least: f64 = least[of];
+        Range { least, most: each.iter().map(|took| took[of]).fold(least, f64::max) }
+    };
+    Some(Prices { fault_ns: range(0), zero_ns: range(1), event_ns: EVENT_NS })
 }
 
 /// Returns the CPU time of a flush of one page, in nanoseconds: the mean of many. `None` if there is no memory for it.
@@ -60,12 +59,6 @@ pub(super) fn flush_ns() -> Option<f64> {
         }
     });
     Some(took / f64::from(2 * TIMES))
-}
-
-/// The time for one page in one of several rounds, in nanoseconds.
-struct PageTimes {
-    fault: f64,
-    zero: f64,
 }
 
 /// Private anonymous memory in pages of the smallest size.
@@ -110,18 +103,16 @@ impl Area {
     }
 
     /// Fills and zeroes all pages several times, and chooses among the rounds.
-    fn rounds(&self, count: usize, choose: fn(f64, f64) -> f64) -> Option<PageTimes> {
-        let mut chosen: Option<PageTimes> = None;
+    ///
+    /// Returns the times for one page in nanoseconds: to fill it, and to zero it.
+    fn rounds(&self, count: usize, choose: fn(f64, f64) -> f64) -> Option<[f64; 2]> {
+        let mut chosen: Option<[f64; 2]> = None;
         for _ in 0..count {
             let [fault, zero] = [timed(|| self.touch()), timed(|| self.zero())]
                 .map(|took| took / self.pages as f64);
             self.advise(Advice::LinuxDontNeed).ok()?;
-            chosen = Some(match chosen {
-                Some(known) => {
-                    PageTimes { fault: choose(known.fault, fault), zero: choose(known.zero, zero) }
-                }
-                None => PageTimes { fault, zero },
-            });
+            let [known_fault, known_zero] = chosen.unwrap_or([fault, zero]);
+            chosen = Some([choose(known_fault, fault), choose(known_zero, zero)]);
         }
         chosen
     }
@@ -141,19 +132,8 @@ mod tests {
     #[test]
     fn a_fault_costs_more_than_nothing_and_a_range_is_one() {
         let memory = measure(2).unwrap();
-        for (least, most) in [memory.fault_ns, memory.zero_ns] {
+        for Range { least, most } in [memory.fault_ns, memory.zero_ns] {
             assert!(0.0 < least && least <= most, "{memory:?}");
         }
-    }
-
-    #[test]
-    fn what_was_given_back_is_zero_when_it_is_filled_again() {
-        let area = Area::new(FEW).unwrap();
-        area.touch();
-        // SAFETY: within the mapping.
-        let word = || unsafe { area.start.read_volatile() };
-        assert_eq!(word(), 1);
-        area.advise(Advice::LinuxDontNeed).unwrap();
-        assert_eq!(word(), 0);
     }
 }

@@ -7,9 +7,8 @@ use std::ffi::CString;
 use std::io;
 
 use super::frequent::{self, CallEnds};
-use super::options::{CountMode, EventRequest, Filter};
+use super::options::{CountMode, EventRequest, Filter, RecordError};
 use super::records::OpenEvent;
-use super::rights::RecordError;
 use super::rings::{self, Point, PointEvents};
 use crate::perf::sample::{Host, NameTable};
 use crate::perf::tracefs::Tracefs;
@@ -29,10 +28,6 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Looks up these events. Lists those that exist in `host`.
-    ///
-    /// # Errors
-    ///
-    /// If this kernel has none of them or refuses one, or if a filter contains a zero byte.
     pub(super) fn of(
         wanted: &[EventRequest],
         tracefs: &Tracefs,

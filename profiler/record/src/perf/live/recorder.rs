@@ -20,12 +20,11 @@ use super::host::{
     FileLimit, RaisedPriority, buffer_for, host, now_ns, online, process_ns, spent_ns,
 };
 use super::memory;
-use super::options::{Options, SumMode};
+use super::options::{Options, RecordError, SumMode};
 use super::plan::Plan;
 use super::processes::{Processes, numbers};
 use super::records::OpenEvent;
-use super::rights::RecordError;
-use super::rings::{self, MissingEvents, Ring};
+use super::rings::{self, Ring};
 use super::running::RecordingState;
 use super::scope::{Scope, resolve};
 use super::summary::Summary;
@@ -64,6 +63,7 @@ pub struct Recorder {
     file_limit: FileLimit,
     times: Times,
     begun_ns: u64,
+    state: RecordingState,
 }
 
 /// The time for which we hold records back. By then no CPU has an older one.
@@ -216,6 +216,7 @@ impl Recorder {
             file_limit,
             times: Times::default(),
             begun_ns,
+            state: RecordingState::default(),
         })
     }
 
@@ -238,8 +239,8 @@ impl Recorder {
         mut stop: impl FnMut(Progress) -> bool,
     ) -> Result<(Summary, S::Output), RecordError> {
         let before = self.begin(&mut sink)?;
-        let mut state = RecordingState::new(self.options.overhead, spent_ns());
-        let around_before = state.own_before - self.begun_ns;
+        self.state = RecordingState::new(self.options.overhead, spent_ns());
+        let around_before = self.state.own_before - self.begun_ns;
         let waited_for = counters::waited_for();
         let command = self.command.take();
         let program = command.as_ref().map(|of| of.get_program().to_owned());
@@ -255,12 +256,12 @@ impl Recorder {
             }
         }
         let ahead = RaisedPriority::begin();
-        self.trial.due_ns = state.begin_ns + TRIALS_NS.0 / 4;
+        self.trial.due_ns = self.state.begin_ns + TRIALS_NS.0 / 4;
         if let Some(adding) = &mut self.adding {
             adding.time(true).map_err(failed(COUNTERS))?;
-            self.trial.timed_ns = Some(state.begin_ns + TURN_NS.1);
+            self.trial.timed_ns = Some(self.state.begin_ns + TURN_NS.1);
         }
-        let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
+        let exit = self.record(&mut sink, &before, child.as_mut(), &mut stop)?;
         let outlived = exit.is_some() && !self.options.outlives && !self.times.is_over();
         if let (Some(_), Some(program)) = (exit, &program) {
             let name = Path::new(program).file_name().unwrap_or(program);
@@ -268,8 +269,8 @@ impl Recorder {
             let peak_pages = super::spent::peak_pages();
             self.times.whole(used, &name.to_string_lossy(), peak_pages);
         }
-        let (mut summary, output) = self.end(&before, ahead, &mut state, sink)?;
-        summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
+        let (mut summary, output) = self.end(&before, ahead, sink)?;
+        summary.around = Duration::from_nanos(around_before + spent_ns() - self.state.own_before);
         summary.around -= summary.recorder;
         summary.outlived = outlived;
         // Ctrl-C interrupts the command together with us, for example. Then it has ended, or will end by itself.
@@ -306,7 +307,6 @@ impl Recorder {
     fn record<S: Sink>(
         &mut self,
         sink: &mut S,
-        state: &mut RecordingState,
         before: &Statistics,
         mut child: Option<&mut Child>,
         stop: &mut impl FnMut(Progress) -> bool,
@@ -314,56 +314,50 @@ impl Recorder {
         let mut ended = None;
         loop {
             let now = now_ns();
-            self.drain(now.saturating_sub(HELD_NS), sink, state).map_err(failed(WRITTEN))?;
-            if now >= state.looked_ns + LOOK_NS {
-                self.look(now, before, state).map_err(failed(COUNTERS))?;
+            self.drain(now.saturating_sub(HELD_NS), sink).map_err(failed(WRITTEN))?;
+            if now >= self.state.looked_ns + LOOK_NS {
+                self.look(now, before).map_err(failed(COUNTERS))?;
                 // If there is a command, its exit decides instead: it has a status and a usage.
                 if child.is_none() && !self.is_about_all() && self.times.is_over() {
                     return Ok(ended);
                 }
             }
-            if now >= state.told_ns + SECOND_NS {
-                state.told_ns = now;
+            if now >= self.state.told_ns + SECOND_NS {
+                self.state.told_ns = now;
                 self.take_sums().map_err(failed(COUNTERS))?;
                 self.tell_sums(now, false, sink)?;
-                sink.second(self.progress(now, state)).map_err(failed(WRITTEN))?;
+                sink.second(self.progress(now)).map_err(failed(WRITTEN))?;
             }
-            self.steer(now, state).map_err(failed(SWITCHED))?;
+            self.steer(now).map_err(failed(SWITCHED))?;
             if let Some(running) = &mut child
                 && let Ok(Some(status)) = running.try_wait()
             {
                 // Records of processes that it started are still held back.
                 thread::sleep(Duration::from_nanos(HELD_NS));
-                self.drain(now_ns().saturating_sub(HELD_NS), sink, state)
-                    .map_err(failed(WRITTEN))?;
+                self.drain(now_ns().saturating_sub(HELD_NS), sink).map_err(failed(WRITTEN))?;
                 if !self.options.outlives || self.times.is_over() {
                     return Ok(Some(status));
                 }
                 (ended, child) = (Some(status), None);
             }
-            if stop(self.progress(now, state)) {
+            if stop(self.progress(now)) {
                 return Ok(ended);
             }
             let turn = Duration::from_nanos(self.trial.looks_ns.saturating_sub(now_ns()));
             rings::wait(
                 &self.rings,
                 match self.trial.turn {
-                    Some(_) => state.pause().min(turn),
-                    None => state.pause(),
+                    Some(_) => self.state.pause().min(turn),
+                    None => self.state.pause(),
                 },
             );
         }
     }
 
     /// Reads the CPU time of the machine and the programs. Less often, also reads the events' counts.
-    fn look(
-        &mut self,
-        now: u64,
-        before: &Statistics,
-        state: &mut RecordingState,
-    ) -> io::Result<()> {
-        state.looked_ns = now;
-        let is_second = now >= state.counted_ns + COUNT_NS;
+    fn look(&mut self, now: u64, before: &Statistics) -> io::Result<()> {
+        self.state.looked_ns = now;
+        let is_second = now >= self.state.counted_ns + COUNT_NS;
         let mut flushed = BTreeSet::new();
         if let Some(adding) = &mut self.adding {
             adding.take()?;
@@ -377,62 +371,63 @@ impl Recorder {
         if is_second || !self.is_about_all() {
             self.times.look(&flushed);
         }
-        state.used_ns = self.times.ns();
-        state.busy_ns = counters::busy_ns()?.saturating_sub(before.busy_ns());
+        self.state.used_ns = self.times.ns();
+        self.state.busy_ns = counters::busy_ns()?.saturating_sub(before.busy_ns());
         if is_second {
-            state.counted_ns = now;
-            state.counted = self.counts()?.values().sum();
+            self.state.counted_ns = now;
+            self.state.counted = self.counts()?.values().sum();
         }
         Ok(())
     }
 
     /// Opens or closes the window, according to the budget and the measured cost.
-    fn steer(&mut self, now: u64, state: &mut RecordingState) -> io::Result<()> {
+    fn steer(&mut self, now: u64) -> io::Result<()> {
         let is_closing = self.frequent.is_closing();
         if !is_closing && self.frequent.has_closed() {
-            self.measure(state.phase.mode(true))?;
+            self.measure(self.state.phase.mode(true))?;
         }
-        if self.timed(now, state)? || (!is_closing && self.trial(now, state)?) {
+        if self.timed(now)? || (!is_closing && self.trial(now)?) {
             return Ok(());
         }
-        let (kernel, hit) = self.spent(state);
-        let spent = spent_ns() - state.own_before + kernel;
-        let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
-        let machine = (state.busy_ns.saturating_sub(spent), spent);
+        let (kernel, hit) = self.spent();
+        let spent = spent_ns() - self.state.own_before + kernel;
+        let programs =
+            (!self.is_about_all()).then(|| (self.state.used_ns.saturating_sub(hit), hit));
+        let machine = (self.state.busy_ns.saturating_sub(spent), spent);
         let events = [Some((machine.0, kernel)), programs];
-        let closing_ns = self.cost.closing_ns(state.turns / 2);
+        let closing_ns = self.cost.closing_ns(self.state.turns / 2);
         let accounts = [Some(machine), programs];
-        let mut next = state.budget.turn(now, accounts, events, closing_ns);
+        let mut next = self.state.budget.turn(now, accounts, events, closing_ns);
         // We measure the cost before a window may stay open for long. If few events come, that is later.
         let few = kernel as f64 <= FEW * self.options.overhead * machine.0 as f64;
         let pause_ns = if few { FEW_NS } else { 0 };
-        let last_ns = self.trial.trial_ns.max(state.begin_ns);
-        let is_due = self.trial_is_due(now, state.begin_ns) && now >= last_ns + pause_ns;
+        let last_ns = self.trial.trial_ns.max(self.state.begin_ns);
+        let is_due = self.trial_is_due(now, self.state.begin_ns) && now >= last_ns + pause_ns;
         if next == Phase::Window && (is_closing || is_due) {
-            next = state.budget.pause(now);
+            next = self.state.budget.pause(now);
         }
-        self.switch_phase(next, state)
+        self.switch_phase(next)
     }
 
     /// Returns the CPU time that recording took from all programs, and from recorded ones. It's measured where
     /// possible, otherwise estimated.
-    fn spent(&self, state: &RecordingState) -> (u64, u64) {
-        let (kernel, hit) = state.kernel();
+    fn spent(&self) -> (u64, u64) {
+        let (kernel, hit) = self.state.kernel();
         let hit = self.cost.spent_ns(hit);
         (kernel.max(hit) as u64, hit as u64)
     }
 
     /// Changes the phase.
-    fn switch_phase(&mut self, next: Phase, state: &mut RecordingState) -> io::Result<()> {
-        if next == state.phase {
+    fn switch_phase(&mut self, next: Phase) -> io::Result<()> {
+        if next == self.state.phase {
             return Ok(());
         }
-        self.measure(state.phase.mode(self.frequent.is_closing()))?;
+        self.measure(self.state.phase.mode(self.frequent.is_closing()))?;
         if next == Phase::Window {
             if self.frequent.open(&mut self.rings)? {
                 self.processes.missed_mappings();
             }
-            state.open_ns = Some(now_ns());
+            self.state.open_ns = Some(now_ns());
         }
         if next == Phase::Off {
             self.note("Counting interrupts cost more than --overhead allows, so for a part of the time only /proc/interrupts counted them. For that time, flushes and pages are estimated.");
@@ -444,10 +439,10 @@ impl Recorder {
                 Phase::Off => adding.stop()?,
             }
         }
-        self.turn(state.phase, next)?;
-        state.turns += 1;
-        if std::mem::replace(&mut state.phase, next) == Phase::Window {
-            state.close(now_ns());
+        self.turn(self.state.phase, next)?;
+        self.state.turns += 1;
+        if std::mem::replace(&mut self.state.phase, next) == Phase::Window {
+            self.state.close(now_ns());
             self.frequent.close(&mut self.rings)?;
         }
         Ok(())
@@ -465,7 +460,7 @@ impl Recorder {
     }
 
     /// Ends the timing of the programs that sum, if it's time. Returns whether that has changed the cost.
-    fn timed(&mut self, now: u64, state: &mut RecordingState) -> io::Result<bool> {
+    fn timed(&mut self, now: u64) -> io::Result<bool> {
         let (Some(adding), Some(until)) = (&mut self.adding, self.trial.timed_ns) else {
             return Ok(false);
         };
@@ -475,18 +470,18 @@ impl Recorder {
         adding.time(false)?;
         self.cost.flush_ns = adding.flush_ns.unwrap_or(0.0);
         self.trial.timed_ns = None;
-        state.look_again();
+        self.state.look_again();
         Ok(true)
     }
 
     /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running, or has
     /// just changed the cost.
-    fn trial(&mut self, now: u64, state: &mut RecordingState) -> io::Result<bool> {
-        if state.phase != Phase::Counting {
+    fn trial(&mut self, now: u64) -> io::Result<bool> {
+        if self.state.phase != Phase::Counting {
             return Ok(false);
         }
         let turn = match self.trial.turn {
-            None if self.trial_is_due(now, state.begin_ns) => {
+            None if self.trial_is_due(now, self.state.begin_ns) => {
                 self.measure(Mode::Sums)?;
                 self.trial.trial_ns = now;
                 0
@@ -521,7 +516,7 @@ impl Recorder {
             }
             let (first, later) = TRIALS_NS;
             self.trial.due_ns = now + if self.trial.count < FIRST_TRIALS { first } else { later };
-            state.look_again();
+            self.state.look_again();
         }
         Ok(true)
     }
@@ -570,13 +565,13 @@ impl Recorder {
         Ok(reading)
     }
 
-    fn progress(&self, now: u64, state: &RecordingState) -> Progress {
+    fn progress(&self, now: u64) -> Progress {
         let summed_ns = self.adding.as_ref().map_or(0, SumReader::summed_ns);
         Progress {
-            elapsed: Duration::from_nanos(now.saturating_sub(state.begin_ns)),
+            elapsed: Duration::from_nanos(now.saturating_sub(self.state.begin_ns)),
             summed: Duration::from_nanos(summed_ns),
-            kept: state.kept,
-            lost: state.lost,
+            kept: self.state.kept,
+            lost: self.state.lost,
         }
     }
 
@@ -624,15 +619,15 @@ impl Recorder {
         &mut self,
         before: &Statistics,
         ahead: RaisedPriority,
-        state: &mut RecordingState,
         mut sink: S,
     ) -> Result<(Summary, S::Output), RecordError> {
-        self.turn(state.phase, Phase::Counting).map_err(failed(SWITCHED))?;
+        self.turn(self.state.phase, Phase::Counting).map_err(failed(SWITCHED))?;
         let ended = self.rings.iter_mut().try_for_each(Ring::end);
         ended.map_err(failed(SWITCHED))?;
         let end_ns = now_ns();
-        self.measure(state.phase.mode(self.frequent.is_closing())).map_err(failed(COUNTERS))?;
-        state.close(end_ns);
+        self.measure(self.state.phase.mode(self.frequent.is_closing()))
+            .map_err(failed(COUNTERS))?;
+        self.state.close(end_ns);
         // These two are compared with each other, so we read them close together.
         let taken = self.take_sums();
         let after = taken.and_then(|()| counters::read(ReadTime::After, end_ns));
@@ -640,10 +635,10 @@ impl Recorder {
         let busy = after.busy_ns().saturating_sub(before.busy_ns());
         let faults = after.vm("pgfault").zip(before.vm("pgfault"));
         self.times.look_at_all();
-        let read = self.drain(u64::MAX, &mut sink, state);
-        read.and_then(|()| self.missing(end_ns, &mut sink, state)).map_err(failed(WRITTEN))?;
+        let read = self.drain(u64::MAX, &mut sink);
+        read.and_then(|()| self.missing(end_ns, &mut sink)).map_err(failed(WRITTEN))?;
         let mut exact = self.counts().map_err(failed(COUNTERS))?;
-        state.counted = exact.values().sum();
+        self.state.counted = exact.values().sum();
         self.tell_sums(end_ns, true, &mut sink)?;
         if let Some(adding) = self.adding.take() {
             let queued = self.events.iter().position(|event| &*event.name == QUEUED);
@@ -658,10 +653,10 @@ impl Recorder {
         // failed call closes them.
         let rings = std::mem::take(&mut self.rings);
         let closing = thread::Builder::new().spawn(move || drop(rings));
-        let own = spent_ns() - state.own_before;
+        let own = spent_ns() - self.state.own_before;
         drop(ahead);
-        let (kernel, hit) = self.spent(state);
-        let (_, reckoned) = state.kernel();
+        let (kernel, hit) = self.spent();
+        let (_, reckoned) = self.state.kernel();
         let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
         let used: u64 = ran.iter().map(CpuTime::ns).sum();
@@ -669,18 +664,18 @@ impl Recorder {
         items.extend(ran.into_iter().map(Item::CpuTime));
         items.extend(counts.iter().cloned().map(Item::Count));
         let summary = Summary {
-            elapsed: Duration::from_nanos(end_ns - state.begin_ns),
+            elapsed: Duration::from_nanos(end_ns - self.state.begin_ns),
             counts,
-            kept: state.kept,
-            lost: state.lost,
-            recorded: Duration::from_nanos(state.recorded_ns),
+            kept: self.state.kept,
+            lost: self.state.lost,
+            recorded: Duration::from_nanos(self.state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
             measured: self.cost.overall(reckoned),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),
-            turns: state.turns,
+            turns: self.state.turns,
             around: Duration::ZERO,
             exit: None,
             outlived: false,
@@ -760,12 +755,7 @@ impl Recorder {
     }
 
     /// Takes all records up to a time from the buffers, in the order of time.
-    fn drain<S: Sink>(
-        &mut self,
-        until_ns: u64,
-        sink: &mut S,
-        state: &mut RecordingState,
-    ) -> io::Result<()> {
+    fn drain<S: Sink>(&mut self, until_ns: u64, sink: &mut S) -> io::Result<()> {
         let reader = Reader {
             events: &mut self.events,
             processes: &mut self.processes,
@@ -773,23 +763,18 @@ impl Recorder {
             symbols: &mut self.symbols,
             unwinder: &mut self.unwinder,
             times: &mut self.times,
-            state,
+            state: &mut self.state,
         };
         reader.drain(&mut self.rings, self.frequent.points(), until_ns, sink)
     }
 
     /// Writes losses that the kernel hasn't reported. It reports a loss with the next record that finds room.
-    fn missing<S: Sink>(
-        &mut self,
-        time_ns: u64,
-        sink: &mut S,
-        state: &mut RecordingState,
-    ) -> io::Result<()> {
+    fn missing<S: Sink>(&mut self, time_ns: u64, sink: &mut S) -> io::Result<()> {
         for ring in &mut self.rings {
-            let MissingEvents { full, unexplained } = ring.missing()?;
+            let (full, unexplained) = ring.missing()?;
             for (why, count) in [(LossReason::Full, full), (LossReason::Unexplained, unexplained)] {
                 if count > 0 {
-                    state.lost += count;
+                    self.state.lost += count;
                     sink.item(&Item::Lost(LostEvents { why, time_ns, cpu: ring.cpu, count }))?;
                 }
             }

@@ -2,15 +2,10 @@
 
 use std::sync::Arc;
 
-use perf_event::data;
 use rustc_hash::FxHashMap;
 
-use super::processes::Processes;
-use super::unwind::{self, Unwinder};
-use crate::perf::file::Place;
 use crate::perf::format::Format;
-use crate::perf::sample::{Change, Count, NameTable, Sample, Value};
-use crate::perf::symbols::Symbols;
+use crate::perf::sample::{Change, Count, NameTable, Value};
 
 /// An open event.
 pub(super) struct OpenEvent {
@@ -41,7 +36,7 @@ impl Vectors {
     /// Remembers a call's vector, and reads it with the first event of the call that has a copy of the stack.
     ///
     /// Returns the ranges as `start+bytes` in decimal, separated by commas. Nothing shows a vector elsewhere.
-    fn ranges(
+    pub(super) fn ranges(
         &mut self,
         event: &str,
         fields: &[(Arc<str>, Value)],
@@ -67,51 +62,6 @@ impl Vectors {
         let ranges = words.chunks_exact(2).map(|of| format!("{}+{}", of[0], of[1]));
         Some(ranges.collect::<Vec<_>>().join(","))
     }
-}
-
-/// Returns the sample in a record if it's kept, and puts its stack into `places`.
-pub(super) fn keep(
-    event: &mut OpenEvent,
-    record: &data::Sample<'_>,
-    processes: &Processes,
-    names: &mut NameTable,
-    symbols: &mut Symbols,
-    unwinder: &mut Unwinder,
-    places: &mut Vec<Place>,
-) -> Option<Sample> {
-    let (pid, tid) = (record.pid()?, record.tid()?);
-    if !event.everywhere && !processes.is_wanted(pid) {
-        return None;
-    }
-    let raw = record.raw()?;
-    let mut fields = event.format.decode(raw, |address| symbols.kernel(address));
-    places.clear();
-    // Of a program that isn't recorded we need only the name and the call. So we don't read its files to unwind.
-    let registers = record.regs_user().map(|registers| &registers.regs[..]);
-    let registers = registers.filter(|_| processes.is_wanted(pid));
-    let copy = registers.and_then(unwind::stack_pointer);
-    let copy = copy.zip(record.stack_user().filter(|stack| !stack.is_empty()));
-    if let Some(ranges) = unwinder.vectors.ranges(&event.name, &fields, tid, copy) {
-        fields.push((names.get("ranges"), Value::Text(ranges.into())));
-    }
-    let user = registers
-        .and_then(|values| unwinder.frames(pid, tid, values, record.stack_user(), processes));
-    processes.places(pid, record.callchain().unwrap_or_default(), user, places);
-    event.kept += 1;
-    Some(Sample {
-        time_ns: record.time()?,
-        cpu: record.cpu()?,
-        pid,
-        tid,
-        comm: match processes.is_wanted(pid) {
-            true => processes.comm(tid, names),
-            // No change of it is written, so its threads would be taken for programs.
-            false => processes.program(pid, tid, names),
-        },
-        event: event.name.clone(),
-        fields,
-        stack: Arc::new([]),
-    })
 }
 
 /// The kernel's numbers of records. `COMM_EXEC` marks a name set by `execve`.

@@ -193,33 +193,20 @@ impl EventCounts {
     }
 }
 
-/// Events without a record, except for losses that the kernel has reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MissingEvents {
-    /// Losses because the buffer was full. The kernel reports them with the next record that finds room, and at the end
-    /// no record follows.
-    pub(super) full: u64,
-    /// Events that were counted, but neither read nor reported as lost.
-    pub(super) unexplained: u64,
-}
-
-impl MissingEvents {
-    /// Computes the missing events.
-    ///
-    /// The arguments are the events that happened, the records that were read, the lost records by the kernel's count,
-    /// and the losses that it has reported. Kernels before 6.0 don't count lost records (`None`).
-    fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> MissingEvents {
-        let full = lost.map_or(0, |lost| lost.saturating_sub(told));
-        MissingEvents { full, unexplained: happened.saturating_sub(seen + told + full) }
-    }
+/// Computes the events without a record, except for losses that the kernel has reported.
+///
+/// The arguments are the events that happened, the records that were read, the lost records by the kernel's count, and
+/// the losses that it has reported. Kernels before 6.0 don't count lost records (`None`).
+///
+/// Returns the losses because the buffer was full, which the kernel reports with the next record that finds room; at the
+/// end no record follows. Then the events that were counted, but neither read nor lost.
+fn missing(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> (u64, u64) {
+    let full = lost.map_or(0, |lost| lost.saturating_sub(told));
+    (full, happened.saturating_sub(seen + told + full))
 }
 
 impl Ring {
     /// Opens tracepoints on these CPUs. If the kernel refuses buffers of `bytes`, they become smaller.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses.
     pub(super) fn open_all(
         cpus: &[u32],
         mut bytes: usize,
@@ -240,10 +227,6 @@ impl Ring {
     }
 
     /// Opens tracepoints on a CPU. They're neither recorded nor counted yet.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses.
     fn open(cpu: u32, bytes: usize, points: &[Point], counts_lost: bool) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
         news.comm(true).comm_exec(true).task(true).wakeup_watermark(bytes / AWAKE);
@@ -349,11 +332,11 @@ impl Ring {
         Ok(each.collect())
     }
 
-    /// Returns the events that happened while they were recorded and left no record.
-    pub(super) fn missing(&mut self) -> io::Result<MissingEvents> {
+    /// Returns the events that happened while they were recorded and left no record. See [`missing`].
+    pub(super) fn missing(&mut self) -> io::Result<(u64, u64)> {
         let mut all = self.closed;
         self.recorded.iter_mut().flatten().try_for_each(|event| all.add(event))?;
-        Ok(MissingEvents::of(all.count, self.seen, all.lost, self.lost))
+        Ok(missing(all.count, self.seen, all.lost, self.lost))
     }
 
     /// Returns the time of the next record. `None` if there is none yet.
@@ -459,10 +442,6 @@ pub(super) fn counts_lost() -> bool {
 }
 
 /// Returns whether the kernel accepts this filter of a tracepoint.
-///
-/// # Errors
-///
-/// If it refuses the tracepoint itself.
 pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
     let event = Builder::new(Tracepoint::with_id(id)).include_kernel().build()?;
     Ok(restrict(&event, filter).is_ok())
@@ -541,13 +520,12 @@ mod tests {
 
     #[test]
     fn what_found_no_room_is_told_apart_from_what_nobody_says_anything_of() {
-        let missing = |full, unexplained| MissingEvents { full, unexplained };
-        assert_eq!(MissingEvents::of(100, 100, Some(0), 0), missing(0, 0));
+        assert_eq!(missing(100, 100, Some(0), 0), (0, 0));
         // The kernel has reported 10 losses already, and couldn't report 5.
-        assert_eq!(MissingEvents::of(100, 83, Some(15), 10), missing(5, 2));
+        assert_eq!(missing(100, 83, Some(15), 10), (5, 2));
         // Reported losses may be changes of processes, which no event counts.
-        assert_eq!(MissingEvents::of(100, 95, Some(5), 9), missing(0, 0));
-        assert_eq!(MissingEvents::of(100, 83, None, 10), missing(0, 7));
+        assert_eq!(missing(100, 95, Some(5), 9), (0, 0));
+        assert_eq!(missing(100, 83, None, 10), (0, 7));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use perf_event::data;
 
 use super::budget::{Budget, Phase};
 use super::host::now_ns;
+use crate::attribute::site::Events;
 use crate::perf::file::Place;
 use crate::perf::sample::Window;
 
@@ -18,34 +19,6 @@ pub(super) const EVENT_NS: [f64; 3] = [1000.0, 2000.0, 4000.0];
 
 /// The assumed cost of an event that is only counted.
 const COUNTED_NS: f64 = 200.0;
-
-/// Counts of events that were read, by the stack in their records.
-#[derive(Clone, Copy, Default)]
-struct Events {
-    plain: u64,
-    /// Events with a stack that the kernel walked.
-    walked: u64,
-    /// Events with a copy of the stack.
-    copied: u64,
-}
-
-impl Events {
-    fn count(&mut self, sample: &data::Sample<'_>) {
-        if sample.stack_user().is_some() {
-            self.copied += 1;
-        } else if sample.callchain().is_some_and(|chain| !chain.is_empty()) {
-            self.walked += 1;
-        } else {
-            self.plain += 1;
-        }
-    }
-
-    fn ns(self) -> f64 {
-        let counts = [self.plain, self.walked, self.copied];
-        let each = counts.iter().zip(EVENT_NS);
-        each.map(|(&count, ns)| count as f64 * ns).sum()
-    }
-}
 
 /// The state of a running recording.
 #[derive(Default)]
@@ -113,16 +86,21 @@ impl RecordingState {
     /// Counts an event that was read. `is_wanted` is set if its process is recorded.
     pub(super) fn saw(&mut self, sample: &data::Sample<'_>, is_wanted: bool) {
         self.seen += 1;
-        self.events.count(sample);
+        let kind = if sample.stack_user().is_some() {
+            2
+        } else {
+            usize::from(sample.callchain().is_some_and(|chain| !chain.is_empty()))
+        };
+        self.events.count(kind);
         if is_wanted {
-            self.hitting.count(sample);
+            self.hitting.count(kind);
         }
     }
 
     /// Counts an event without a stack, in a process that isn't recorded.
     pub(super) fn saw_elsewhere(&mut self) {
         self.seen += 1;
-        self.events.plain += 1;
+        self.events.count(0);
     }
 
     /// Estimates the kernel's CPU time for events until now, from their number.
@@ -132,7 +110,7 @@ impl RecordingState {
     pub(super) fn kernel(&self) -> (f64, f64) {
         let lost = self.lost as f64 * EVENT_NS[0];
         let counted = self.counted as f64 * COUNTED_NS;
-        let of = |events: Events| events.ns() + lost + counted;
+        let of = |events: Events| events.ns(EVENT_NS) + lost + counted;
         (of(self.events), of(self.hitting))
     }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use super::rights::RecordError;
+use super::options::RecordError;
 use crate::perf::sample::Host;
 
 /// The processes that a recording is about.
@@ -31,10 +31,6 @@ pub enum Scope {
 }
 
 /// Returns the processes of a scope (`None` for all) and the command to start. Describes the scope in `host`.
-///
-/// # Errors
-///
-/// If a process, a control group or the command's program doesn't exist.
 pub(super) fn resolve(
     scope: Scope,
     host: &mut Host,
@@ -84,10 +80,6 @@ pub(super) fn resolve(
 }
 
 /// Checks that a program exists and may be run, before a recording replaces an older one.
-///
-/// # Errors
-///
-/// That of the last place where the program may be.
 fn can_run(program: &OsStr) -> io::Result<()> {
     if program.as_bytes().contains(&b'/') {
         return Ok(is_executable(Path::new(program))?);

@@ -56,8 +56,9 @@ struct Forked {
     loaded: bool,
 }
 
-/// The number of processes that ended unseen, by name and kind.
-type UnseenProcesses = FxHashMap<(Arc<str>, Ending), u64>;
+/// Children that ended, by name and kind: the number of those that no reading has seen, and the nanoseconds that the
+/// others used after their last reading, as far as their rate tells.
+type EndedChildren = FxHashMap<(Arc<str>, Ending), (u64, u64)>;
 
 /// The recorded processes and their times.
 #[derive(Debug, Default)]
@@ -74,10 +75,8 @@ pub(super) struct Times {
     seen: BTreeMap<u32, Observation>,
     /// Forked processes that haven't ended.
     forked: FxHashMap<u32, Forked>,
-    /// Children that ended unseen, by parent.
-    unseen: FxHashMap<u32, UnseenProcesses>,
-    /// The nanoseconds that children used after their last reading, as far as their rate tells, by parent.
-    late: FxHashMap<u32, UnseenProcesses>,
+    /// By parent.
+    children: FxHashMap<u32, EndedChildren>,
     /// The part of each process's account for children that are no longer in `seen`.
     explained: FxHashMap<u32, Usage>,
     /// The sums of processes that are no longer in `seen`.
@@ -144,8 +143,8 @@ impl Times {
                 if let (false, Some(Forked { parent, .. })) = (self.seen.contains_key(&pid), forked)
                     && (self.seen.contains_key(&parent) || self.running.contains(&parent))
                 {
-                    let unseen = self.unseen.entry(parent).or_default();
-                    *unseen.entry((comm.clone(), how)).or_default() += 1;
+                    let children = self.children.entry(parent).or_default();
+                    children.entry((comm.clone(), how)).or_default().0 += 1;
                 }
             }
             _ => {}
@@ -164,7 +163,7 @@ impl Times {
             seen.ended = Some(how);
             if let (late @ 1.., Some(parent)) = (seen.late_ns(now_ns), seen.parent) {
                 let of = (seen.last.comm.as_str().into(), how);
-                *self.late.entry(parent).or_default().entry(of).or_default() += late;
+                self.children.entry(parent).or_default().entry(of).or_default().1 += late;
             }
         }
         how
@@ -224,12 +223,12 @@ impl Times {
         for pid in gone {
             self.forked.remove(&pid);
             self.explained.remove(&pid);
-            let (unseen, late) = (self.unseen.remove(&pid), self.late.remove(&pid));
+            let children = self.children.remove(&pid).unwrap_or_default();
             let Some(seen) = self.seen.remove(&pid) else {
                 continue;
             };
             let of = explained.get(&pid).copied().unwrap_or_default();
-            self.past.add(&seen, of, unseen.as_ref(), late.as_ref());
+            self.past.add(&seen, of, &children);
             if let Some(parent) = seen.parent
                 && self.seen.contains_key(&parent)
             {
@@ -302,10 +301,10 @@ impl Times {
     /// Returns the usage since the start by name.
     pub(super) fn ran(&self) -> Vec<CpuTime> {
         let mut sums = self.past.clone();
-        let explained = self.all_explained();
+        let (explained, none) = (self.all_explained(), EndedChildren::default());
         for (pid, seen) in &self.seen {
             let of = explained.get(pid).copied().unwrap_or_default();
-            sums.add(seen, of, self.unseen.get(pid), self.late.get(pid));
+            sums.add(seen, of, self.children.get(pid).unwrap_or(&none));
         }
         if let Some((whole, command)) = &self.whole {
             sums.complete(*whole, command);
@@ -335,42 +334,29 @@ impl Observation {
 struct Sums(BTreeMap<Arc<str>, CpuTime>);
 
 impl Sums {
-    /// Adds a process and its children that ended unseen. The part `explained` of its account of children is added
-    /// elsewhere, and `late` belongs to children that were read.
-    fn add(
-        &mut self,
-        seen: &Observation,
-        explained: Usage,
-        unseen: Option<&UnseenProcesses>,
-        late: Option<&UnseenProcesses>,
-    ) {
+    /// Adds a process and its children that ended. The part `explained` of its account of children is added elsewhere.
+    fn add(&mut self, seen: &Observation, explained: Usage, children: &EndedChildren) {
         let Observation { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);
         let ran = self.put(&last.comm, last.own.minus(first.own), seen.ended);
         ran.shrank_pages += shrank;
         ran.processes += 1;
         let rest = last.children.minus(first.children).minus(explained);
-        let late_ns = late.map_or(0, |late| late.values().sum::<u64>());
-        let of_late = match unseen {
-            Some(_) => rest.part((late_ns as f64 / rest.ns().max(1) as f64).min(1.0)),
-            None => rest,
-        };
-        if let Some(late) = late {
-            for ((comm, how), &ns) in late {
-                self.put(comm, of_late.part(ns as f64 / late_ns as f64), Some(*how));
-            }
-        }
-        let rest = rest.minus(of_late);
-        let Some(unseen) = unseen else {
-            if late.is_none() {
-                self.put(&last.comm, of_late, None);
-            }
+        if children.is_empty() {
+            self.put(&last.comm, rest, None);
             return;
+        }
+        let (unseen, late_ns) =
+            children.values().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        let of_late = match unseen {
+            0 => rest,
+            _ => rest.part((late_ns as f64 / rest.ns().max(1) as f64).min(1.0)),
         };
-        let all: u64 = unseen.values().sum();
-        for ((comm, how), &count) in unseen {
-            let part = rest.part(count as f64 / all as f64);
-            self.put(comm, part, Some(*how)).processes += count;
+        let rest = rest.minus(of_late);
+        for ((comm, how), &(count, ns)) in children {
+            let late = of_late.part(ns as f64 / late_ns.max(1) as f64);
+            let part = rest.part(count as f64 / unseen.max(1) as f64);
+            self.put(comm, late.plus(part), Some(*how)).processes += count;
         }
     }
 
@@ -638,7 +624,7 @@ mod tests {
             user,
             [("cc1", 1200), ("make", 0), ("sh", 100)].map(|(name, ns)| (name.to_owned(), ns))
         );
-        assert!(times.unseen.is_empty() && times.forked.is_empty() && times.gone.is_empty());
+        assert!(times.children.is_empty() && times.forked.is_empty() && times.gone.is_empty());
         assert_eq!((times.seen.len(), times.explained.len()), (1, 1));
     }
 

@@ -17,7 +17,7 @@ use framehop::{
     Unwinder as _, UnwinderNative,
 };
 use object::read::ReadCache;
-use object::{Object, ObjectSection, ObjectSegment};
+use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
 use super::processes::{Mapping, Processes, Removal};
@@ -72,8 +72,7 @@ type Tables = Arc<[u8]>;
 
 /// The unwind tables of a file.
 struct UnwindTables {
-    /// Loaded segments: their range in the file, and their address.
-    segments: Vec<(Range<u64>, u64)>,
+    segments: symbols::Segments,
     index: Option<(Range<u64>, Tables)>,
     frames: (Range<u64>, Tables),
 }
@@ -225,18 +224,14 @@ fn read(path: &str, pid: u32) -> Option<UnwindTables> {
     file.metadata().is_ok_and(|data| data.is_file()).then_some(())?;
     let cache = ReadCache::new(file);
     let file = object::File::parse(&cache).ok()?;
-    let segments = file.segments().map(|segment| {
-        let (offset, bytes) = segment.file_range();
-        (offset..offset.saturating_add(bytes), segment.address())
-    });
-    let segments = segments.collect();
     let section = |name: &str| {
         let section = file.section_by_name(name)?;
         let range = section.address()..section.address().checked_add(section.size())?;
         (section.size() <= MOST_TABLE).then_some(())?;
         Some((range, Tables::from(section.data().ok()?)))
     };
-    Some(UnwindTables { segments, index: section(".eh_frame_hdr"), frames: section(".eh_frame")? })
+    let (index, frames) = (section(".eh_frame_hdr"), section(".eh_frame")?);
+    Some(UnwindTables { segments: symbols::segments(&file), index, frames })
 }
 
 #[cfg(test)]

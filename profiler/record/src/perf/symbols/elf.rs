@@ -4,6 +4,7 @@
 //! in the file. The file's segments convert the offset to the address that its symbols use.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,15 +15,20 @@ use super::table::Table;
 
 /// The functions of one file.
 pub(super) struct Functions {
-    segments: Vec<Segment>,
+    segments: Segments,
     table: Table,
 }
 
-/// A mapped part of the file: its offset, its size, and its symbols' address.
-struct Segment {
-    offset: u64,
-    bytes: u64,
-    address: u64,
+/// The mapped parts of a file: the range in the file, and the address that its symbols use.
+pub(crate) type Segments = Vec<(Range<u64>, u64)>;
+
+/// Returns the mapped parts of a file.
+pub(crate) fn segments<'d>(file: &object::File<'d, impl ReadRef<'d>>) -> Segments {
+    let segments = file.segments().map(|segment| {
+        let (offset, bytes) = segment.file_range();
+        (offset..offset.saturating_add(bytes), segment.address())
+    });
+    segments.collect()
 }
 
 impl Functions {
@@ -33,17 +39,12 @@ impl Functions {
 
     /// Returns the function at this offset of the file.
     pub(super) fn name(&mut self, offset: u64) -> Option<Arc<str>> {
-        let within = |s: &&Segment| offset.checked_sub(s.offset).is_some_and(|at| at < s.bytes);
-        let segment = self.segments.iter().find(within)?;
-        self.table.name(segment.address.wrapping_add(offset - segment.offset))
+        let (part, address) = self.segments.iter().find(|(part, _)| part.contains(&offset))?;
+        self.table.name(address.wrapping_add(offset - part.start))
     }
 }
 
 /// Reads a file's functions. If the file was stripped, uses its debug file, if that's installed.
-///
-/// # Errors
-///
-/// If the file can't be read. The text is a sentence.
 pub(super) fn read(path: &Path) -> Result<Functions, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     if !file.metadata().is_ok_and(|data| data.is_file()) {
@@ -65,11 +66,6 @@ pub(super) fn read(path: &Path) -> Result<Functions, String> {
 /// Parses the symbol tables of a file.
 fn parse<'d>(data: impl ReadRef<'d>) -> Result<Functions, String> {
     let file = object::File::parse(data).map_err(|error| error.to_string())?;
-    let segments = file.segments().map(|segment| {
-        let (offset, bytes) = segment.file_range();
-        Segment { offset, bytes, address: segment.address() }
-    });
-    let segments = segments.collect();
     let mut table = Table::default();
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         // Labels in assembly code have no type. We use those that have a name and are in code.
@@ -81,7 +77,7 @@ fn parse<'d>(data: impl ReadRef<'d>) -> Result<Functions, String> {
             table.add(symbol.address(), symbol.size(), name);
         }
     }
-    Ok(Functions { segments, table })
+    Ok(Functions { segments: segments(&file), table })
 }
 
 /// Returns the path at which distributions install a file's debug symbols.

@@ -6,14 +6,14 @@
 //! We don't check that a file is still the one that ran. If it was replaced, names may be wrong or missing.
 
 mod elf;
-mod jit;
-mod kernel;
 mod table;
+mod text;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub(crate) use elf::{Segments, segments};
 use table::Table;
 
 /// Looks up names, and caches the symbols that it has read.
@@ -31,7 +31,7 @@ impl Symbols {
     /// Returns the function of the running kernel at this address.
     pub fn kernel(&mut self, address: u64) -> Option<Arc<str>> {
         let notes = &mut self.notes;
-        let table = self.kernel.get_or_insert_with(|| match kernel::read() {
+        let table = self.kernel.get_or_insert_with(|| match text::kernel() {
             Ok(table) => Some(table),
             Err(why) => {
                 notes.push(format!("No names for the kernel's functions: {why}."));
@@ -69,15 +69,15 @@ impl Symbols {
     /// code, the name that was written last counts.
     pub fn compiled(&mut self, pid: u32, address: u64) -> Option<Arc<str>> {
         let notes = &mut self.notes;
-        let table = self.compiled.entry(pid).or_insert_with(|| match jit::read(pid) {
-            Ok(map) => {
-                if map.unreadable > 0 {
-                    let (lines, path) = (map.unreadable, map.path.display());
+        let table = self.compiled.entry(pid).or_insert_with(|| match text::compiled(pid) {
+            Ok((table, path, unreadable)) => {
+                if unreadable > 0 {
+                    let path = path.display();
                     notes.push(format!(
-                        "{path}: {lines} lines were not understood and are left out."
+                        "{path}: {unreadable} lines were not understood and are left out."
                     ));
                 }
-                Some(map.table)
+                Some(table)
             }
             // Most processes compile no code at run time.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
