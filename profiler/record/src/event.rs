@@ -30,7 +30,6 @@ pub(crate) const CALLS: [(&str, libc::c_long); 19] = [
     ("userfaultfd", libc::SYS_userfaultfd),
 ];
 
-/// Returns whether a system call is one of [`CALLS`].
 pub(crate) fn is_listed(call: &str) -> bool {
     CALLS.iter().any(|(name, _)| *name == call)
 }
@@ -52,22 +51,45 @@ pub mod reason {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event<'a> {
     /// `tlb:tlb_flush`. `pages` is `None` if everything is flushed.
-    Flush { reason: u64, pages: Option<u64> },
+    Flush {
+        reason: u64,
+        pages: Option<u64>,
+    },
     /// `csd:csd_queue_cpu`: work was queued for another CPU.
-    Queue { target: u32, function: &'a str, work: u64 },
+    Queue {
+        target: u32,
+        function: &'a str,
+        work: u64,
+    },
     /// The kernel's sum of a process's flushes. `call` is the system call that they were in, or empty. `thread` made
     /// some of them; 0 if that isn't known.
-    Summed { call: &'a str, flushes: Flushes, thread: u32 },
+    Summed {
+        call: &'a str,
+        flushes: Flushes,
+        thread: u32,
+    },
     /// The kernel's sum of flush interrupts that a process took, and their work.
-    SummedTaken { interrupts: u64, work_ns: u64 },
-    /// The kernel's count of other queued work.
-    SummedWork { function: &'a str, count: u64 },
+    SummedTaken {
+        interrupts: u64,
+        work_ns: u64,
+    },
+    SummedWork {
+        function: &'a str,
+        count: u64,
+    },
     /// `csd:csd_function_entry`.
-    Begin { function: &'a str, work: u64 },
+    Begin {
+        function: &'a str,
+        work: u64,
+    },
     /// `csd:csd_function_exit`.
-    End { function: &'a str },
+    End {
+        function: &'a str,
+    },
     /// A function-call interrupt began or ended.
-    Interrupt { begin: bool },
+    Interrupt {
+        begin: bool,
+    },
     /// A system call began, on this range if it has one.
     Enter {
         call: &'a str,
@@ -82,11 +104,17 @@ pub enum Event<'a> {
         gives: ReleasedRange,
     },
     /// A system call returned, with this result if it's known.
-    Exit { result: Option<u64> },
+    Exit {
+        result: Option<u64>,
+    },
     /// A thread requests `mmap_lock`, or has acquired it.
-    Lock { got: bool },
+    Lock {
+        got: bool,
+    },
     /// A user-mode page fault began.
-    Fault { address: u64 },
+    Fault {
+        address: u64,
+    },
     /// A user-mode page fault was handled. The kernel counts minor and major faults at this moment.
     Faulted,
     /// The CPU switches to another thread.
@@ -111,11 +139,9 @@ pub enum ReleasedRange {
     Vector,
     /// These bytes of a file, wherever they are mapped.
     File {
-        /// The file's descriptor.
         file: u64,
         /// The offset of the first byte.
         offset: u64,
-        /// The number of bytes.
         bytes: u64,
     },
 }

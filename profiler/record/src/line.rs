@@ -31,7 +31,6 @@ const LEFT_OUT: char = '…';
 /// A piece of a line.
 #[derive(Clone, Debug)]
 enum Part {
-    /// Necessary text.
     Text(String),
     /// The name of a program, a call or a place.
     Name(String),
@@ -47,7 +46,7 @@ impl Part {
 }
 
 /// A line under construction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Line {
     label: &'static str,
     parts: Vec<Part>,

@@ -15,7 +15,7 @@ use crate::attribute::Weight;
 use crate::figures::{Range, place};
 
 /// The figures of one site.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct SiteRow {
     /// The program.
     pub program: String,
@@ -73,7 +73,7 @@ impl SiteRow {
 }
 
 /// The figures of one program.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ProgramRow {
     /// Its name.
     pub name: String,
@@ -96,7 +96,7 @@ pub struct ProgramRow {
 }
 
 /// Interrupts that call functions other than a TLB flush.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct OtherRow {
     /// The part of the kernel that sends them.
     pub cause: &'static str,
@@ -111,7 +111,7 @@ pub struct OtherRow {
 }
 
 /// The result of an analysis.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// The lines of the answer.
     pub answer: Vec<String>,

@@ -3,8 +3,7 @@
 //! The *site* of a flush is the code that a programmer would change. It begins with the innermost user-mode frame. It
 //! continues outwards through the C library, allocators and language runtimes, and ends with the first frame of the
 //! program itself. Some stacks have no such frame, for example those of a runtime's own thread, or those that frame
-//! pointers don't cover. Then the site contains all known frames. We also keep the whole stack, for flame graphs. The
-//! file is long because its last third is tests.
+//! pointers don't cover. Then the site contains all known frames. We also keep the whole stack, for flame graphs.
 
 use std::sync::Arc;
 

@@ -77,7 +77,6 @@ pub struct TopSecond {
 #[derive(Default)]
 struct Sum {
     row: Row,
-    /// Interrupts by call.
     calls: FxHashMap<String, u64>,
     /// The interrupts of the place with most of them, and a thread that flushes there.
     most: (u64, u32),
@@ -236,7 +235,6 @@ impl<F: FnMut(TopSecond) -> io::Result<()>> Sink for Top<F> {
 }
 
 impl<F> Top<F> {
-    /// Returns the sums of the sample's process.
     fn sum(&mut self, sample: &Sample) -> &mut Sum {
         let sum = self.sums.entry(sample.pid).or_default();
         sum.row.waited_ns.get_or_insert(0.0);

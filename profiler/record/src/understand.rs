@@ -267,7 +267,6 @@ impl Costs {
         all
     }
 
-    /// Returns the bounds of the wait.
     fn waited(self) -> Range {
         Range {
             least: (self.waited.least - self.deviation.least.sqrt()).max(0.0),

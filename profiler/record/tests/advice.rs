@@ -1,11 +1,9 @@
 //! Checks the advice and its estimated gain on artificial recordings.
-//!
-//! The file is long because each kind of advice has a program that needs it.
 
-use crate::written::{add, count, interrupt, number, prices, ran, read, sample, work};
+use crate::written::{add, count, frame, interrupt, number, prices, ran, read, sample, work};
 use quell_record::advise::{Advice, NOISE};
 use quell_record::attribute::Attribution;
-use quell_record::perf::{Change, CpuTime, Frame, Item, ReadTime, Sample, Statistics};
+use quell_record::perf::{Change, CpuTime, Item, ReadTime, Sample, Statistics};
 use quell_record::report::Report;
 
 /// A program that gives memory back in 200 rounds, and reuses it at once.
@@ -23,6 +21,8 @@ struct Program {
     elsewhere: u64,
     /// The length of a round.
     round_ns: u64,
+    /// The functions on the stack of its interrupts, in the C library.
+    stack: &'static [&'static str],
 }
 
 impl Default for Program {
@@ -34,6 +34,7 @@ impl Default for Program {
             filled: 20,
             elsewhere: 0,
             round_ns: 200_000,
+            stack: &[],
         }
     }
 }
@@ -57,7 +58,7 @@ fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
 
 /// Returns a recording of the program.
 fn recorded(program: Program) -> Attribution {
-    let Program { fault_ns, busy, protected, filled, elsewhere, round_ns } = program;
+    let Program { fault_ns, busy, protected, filled, elsewhere, round_ns, stack } = program;
     let mut items = Vec::new();
     items.extend(fault_ns.map(prices));
     let mut add = |event: &str, time_ns, fields| {
@@ -66,7 +67,11 @@ fn recorded(program: Program) -> Attribution {
             true => (0, "swapper"),
             false => (7, "server"),
         };
-        items.push(Item::Sample(sample(time_ns, process, event, fields)));
+        let mut sample = sample(time_ns, process, event, fields);
+        if event == "csd:csd_queue_cpu" {
+            sample.stack = stack.iter().map(|symbol| frame(symbol, "libc.so.6")).collect();
+        }
+        items.push(Item::Sample(sample));
     };
     for call in 0..200 {
         let at = call * round_ns;
@@ -206,24 +211,13 @@ fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
     assert!(least(&same) > least(&other), "{same:?} {other:?}");
 }
 
-/// Returns the advice for a server whose kernel flushes for copies after forks.
+/// Returns the advice for a server whose kernel flushes for copies after forks, with other items of the recording.
 ///
 /// By the kernel's account it has used 0.1 s in the kernel. If given, `forked_user_ns` is the user time of its forked
 /// processes that have ended. A page fault costs `fault_ns`.
-fn on_fork(forked_user_ns: Option<u64>, fault_ns: f64) -> Advice {
-    on_fork_with(&[], forked_user_ns, fault_ns)
-}
-
-/// Does the same with changes of another process during the recording.
-fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Advice {
-    let frame = |symbol: &str| Frame {
-        address: 1,
-        kernel: true,
-        symbol: Some(symbol.into()),
-        module: Some("[kernel]".into()),
-    };
-    let stack: Vec<Frame> =
-        ["ptep_clear_flush", "wp_page_copy", "do_wp_page", "handle_mm_fault"].map(frame).into();
+fn on_fork(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Advice {
+    let stack = ["ptep_clear_flush", "wp_page_copy", "do_wp_page", "handle_mm_fault"];
+    let stack = stack.map(|symbol| frame(symbol, "[kernel]"));
     let mut all = Attribution::new();
     all.item(prices(fault_ns), &mut ());
     let mut add = |event: &str, time_ns, fields| {
@@ -251,25 +245,25 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
 
 #[test]
 fn what_forked_processes_do_by_themselves_goes_at_most_where_they_are_not_started() {
-    let share = |forked| on_fork(Some(forked), 0.0).share.unwrap();
+    let share = |forked| on_fork(&[], Some(forked), 0.0).share.unwrap();
     let (none, some) = (share(0), share(30_000_000));
     // This is the time itself, and five threads that may have spun meanwhile, waiting for the one whose CPU it had.
     assert!((some.most - none.most - 6.0 * 0.03).abs() < 0.01, "{none:?} {some:?}");
     // It's possible that only the copies disappear.
     assert_eq!(none.least, some.least);
-    assert!(on_fork(None, 0.0).text.contains("fork less often"));
+    assert!(on_fork(&[], None, 0.0).text.contains("fork less often"));
 }
 
 #[test]
 fn threads_that_ran_beside_a_fork_may_have_waited_for_it_by_spinning() {
     // The server used 1 s of CPU time within 0.2 s, so five threads ran at a time.
-    let most = on_fork(Some(0), 0.0).share.unwrap().most;
+    let most = on_fork(&[], Some(0), 0.0).share.unwrap().most;
     assert!((most - 0.5).abs() < 0.02, "{most}");
 }
 
 #[test]
 fn a_copy_that_is_not_made_saves_at_least_what_it_takes_to_fill_a_page() {
-    let least = |fault_ns| on_fork(Some(0), fault_ns).share.unwrap().least;
+    let least = |fault_ns| on_fork(&[], Some(0), fault_ns).share.unwrap().least;
     // At least half of the 200 copies in one second disappear.
     let copies = least(100_000.0) - least(0.0);
     assert!((copies - 0.01).abs() < 0.001, "{copies}");
@@ -287,10 +281,7 @@ fn a_process_that_is_not_forked_saves_at_least_its_page_faults_if_it_has_ended()
         Item::Sample(sample(time_ns + number_of, (8, "server"), event, fields))
     };
     let faults: Vec<Item> = (1..=200).map(fault).collect();
-    let least = |news: &[&[Item]]| {
-        let share = on_fork_with(&news.concat(), Some(0), 100_000.0).share;
-        share.unwrap().least
-    };
+    let least = |news: &[&[Item]]| on_fork(&news.concat(), Some(0), 100_000.0).share.unwrap().least;
     let (forked, exited, loaded) = ([forked], [exited], [loaded]);
     let none = least(&[]);
     // Half of 200 page faults in one second.
@@ -399,38 +390,8 @@ fn advice_that_may_save_nothing_is_not_said_to_help() {
 /// Checks the advice for threads that give their stacks back as they end. No allocator has a setting for that.
 #[test]
 fn the_stacks_of_threads_that_end_are_kept_by_keeping_the_threads() {
-    let mut all = Attribution::new();
-    let stack: Vec<Frame> = ["__madvise", "start_thread", "clone"]
-        .into_iter()
-        .map(|name| Frame {
-            address: 1,
-            kernel: false,
-            symbol: Some(name.into()),
-            module: Some("libc.so.6".into()),
-        })
-        .collect();
-    let mut add = |event: &str, time_ns, fields| {
-        let mut sample = sample(time_ns, (7, "server"), event, fields);
-        if event == "csd:csd_queue_cpu" {
-            sample.stack = stack.clone().into();
-        }
-        all.item(Item::Sample(sample), &mut ());
-    };
-    for call in 0..200_u64 {
-        let at = call * 200_000;
-        let range =
-            vec![number("start", 1 << 20), number("len_in", 20 << 12), number("behavior", 4)];
-        add("syscalls:sys_enter_madvise", at, range);
-        interrupt(&mut add, at + 1_000);
-        add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
-        for page in 0..20 {
-            let address = vec![number("address", (1 << 20) + (page << 12))];
-            add("exceptions:page_fault_user", at + 20_000 + page * 1_000, address);
-        }
-        let next = vec![number("next_pid", 7)];
-        add("sched:sched_switch", at + 190_000, next);
-    }
-    let report = Report::new(all, None);
+    let stack = &["__madvise", "start_thread", "clone"];
+    let report = Program { stack, ..Program::default() }.report();
     let kinds: Vec<_> = report.advice.iter().map(|advice| advice.kind).collect();
     assert!(kinds.contains(&"pool") && !kinds.contains(&"keep"), "{kinds:?}");
 }

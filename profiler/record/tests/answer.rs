@@ -1,12 +1,11 @@
 //! Checks the lines of the answer on artificial recordings. They're of a server, beside which another program flushes
 //! more.
-//!
-//! The file is long because every test writes a recording of its own.
 
-use crate::written::{add, count, interrupt, number, ran, read, sample, summed, work};
+use crate::written::{add, count, frame, interrupt, number, ran, read, sample, summed, work};
 use quell_record::attribute::Attribution;
 use quell_record::perf::{
-    Change, Host, Interrupts, Item, LossReason, LostEvents, ReadTime, Statistics, Value, Window,
+    Change, Frame, Host, Interrupts, Item, LossReason, LostEvents, ReadTime, Statistics, Value,
+    Window,
 };
 use quell_record::report::Report;
 
@@ -18,6 +17,18 @@ fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str) {
     interrupt(&mut add, at + 1_000);
     add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
     add("sched:sched_switch", at + 90_000, vec![number("next_pid", 0)]);
+}
+
+fn window(all: &mut Attribution, start_ns: u64, end_ns: u64) {
+    all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+}
+
+/// Adds a function that another CPU queued for this one, and the time that it took.
+fn ran_function(all: &mut Attribution, at: u64, function: &str) {
+    let function = ("func".into(), Value::Text(function.into()));
+    for (event, at) in [("csd:csd_function_entry", at), ("csd:csd_function_exit", at + 2_000)] {
+        add(all, at, (7, "server"), event, vec![number("csd", 9), function.clone()]);
+    }
 }
 
 /// Returns the answer for a recording with this scope. The server and the other program flush this often.
@@ -132,9 +143,8 @@ fn threads_with_a_name_of_their_own_are_named_beside_the_program() {
         let mut all = recorded("the command server", 0, 0);
         for (at, name) in names.iter().enumerate() {
             let mut add = |event: &str, time_ns, fields| {
-                let event = sample(time_ns, (7, name), event, fields);
-                let tid = 70 + at as u32;
-                let event = quell_record::perf::Sample { tid, ..event };
+                let mut event = sample(time_ns, (7, name), event, fields);
+                event.tid = 70 + at as u32;
                 all.item(Item::Sample(event), &mut ());
             };
             interrupt(&mut add, at as u64 * 20_000);
@@ -180,44 +190,27 @@ fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
 #[test]
 fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded() {
     let mut all = recorded("the command server", 100, 0);
-    let mut add = |time_ns, event: &str, function: &str| {
-        let function = ("func".into(), Value::Text(function.into()));
-        let fields = vec![number("csd", 9), function];
-        add(&mut all, time_ns, (7, "server"), event, fields);
-    };
     for function in ["remote_function", "rcu_exp_handler"] {
-        add(50_000_000, "csd:csd_function_entry", function);
-        add(50_002_000, "csd:csd_function_exit", function);
+        ran_function(&mut all, 50_000_000, function);
     }
-    let (start_ns, end_ns) = (0, 20_000_000);
-    all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+    window(&mut all, 0, 20_000_000);
     all.item(count("csd:csd_queue_cpu", 1000, 100), &mut ());
     let others = Report::new(all, None).others;
     let count = |cause| others.iter().find(|other| other.cause == cause).unwrap().count;
     assert_eq!((count("perf"), count("RCU")), (1, 10));
 }
 
-/// Adds the kernel's count of interrupts that call this function.
-fn queued(all: &mut Attribution, function: &str, count: u64) {
-    let function = ("func".into(), Value::Text(function.into()));
-    let fields = vec![function, number("count", count)];
-    add(all, 30_000_000, (9, "other"), "sums:queued", fields);
-}
-
 #[test]
 fn what_is_no_shootdown_is_counted_where_only_stretches_are_recorded() {
     let mut all = recorded("the command server", 100, 0);
-    queued(&mut all, "ipi_mb", 3001);
-    queued(&mut all, "rcu_exp_handler", 1000);
-    // One such function was recorded in a window, and took 2 us.
-    for (at, end) in [(0, "entry"), (2_000, "exit")] {
-        let function = ("func".into(), Value::Text("ipi_mb".into()));
-        let fields = vec![number("csd", 9), function];
-        let event = format!("csd:csd_function_{end}");
-        add(&mut all, 10_000_000 + at, (7, "server"), &event, fields);
+    for (function, count) in [("ipi_mb", 3001), ("rcu_exp_handler", 1000)] {
+        let function = ("func".into(), Value::Text(function.into()));
+        let fields = vec![function, number("count", count)];
+        add(&mut all, 30_000_000, (9, "other"), "sums:queued", fields);
     }
-    let (start_ns, end_ns) = (0, 20_000_000);
-    all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+    // One such function was recorded in a window, and took 2 us.
+    ran_function(&mut all, 10_000_000, "ipi_mb");
+    window(&mut all, 0, 20_000_000);
     let report = Report::new(all, None);
     let told = |cause| {
         let found = report.others.iter().find(|other| other.cause == cause);
@@ -293,14 +286,12 @@ fn what_begins_in_one_window_and_ends_in_another_is_not_put_together() {
         for (number, (event, fields)) in events.into_iter().enumerate() {
             let at = number as u64 * 1_000;
             if number == second {
-                let (start_ns, end_ns) = (0, at);
-                all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+                window(&mut all, 0, at);
             }
             let at = at + if number >= second { 5_000_000 } else { 0 };
             add(&mut all, at, (7, "server"), event, fields);
         }
-        let (start_ns, end_ns) = (5_000_000, 6_000_000);
-        all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+        window(&mut all, 5_000_000, 6_000_000);
         let site = Report::new(all, None).sites.remove(0);
         (site.stolen.most, site.initiator.least, site.initiator.most)
     };
@@ -313,21 +304,23 @@ fn what_begins_in_one_window_and_ends_in_another_is_not_put_together() {
     }
 }
 
+/// Adds the event of a flush for this reason on a CPU.
+fn flushed(all: &mut Attribution, time_ns: u64, cpu: u32, reason: u64) {
+    let fields = vec![number("reason", reason), number("pages", 1)];
+    let mut flushed = sample(time_ns, (7, "server"), "tlb:tlb_flush", fields);
+    flushed.cpu = cpu;
+    all.item(Item::Sample(flushed), &mut ());
+}
+
 #[test]
 fn no_cpu_interrupts_itself_where_targets_alone_tell_of_flushes() {
     let mut all = recorded("the command server", 0, 0);
-    let mut add = |time_ns, cpu, event: &str, reason| {
-        let fields = vec![number("reason", reason), number("pages", 1)];
-        let flushed = sample(time_ns, (7, "server"), event, fields);
-        let flushed = quell_record::perf::Sample { cpu, ..flushed };
-        all.item(Item::Sample(flushed), &mut ());
-    };
+    add(&mut all, 1_000, (7, "server"), "syscalls:sys_enter_madvise", vec![]);
     // CPU 0 requests a flush. Then it and another CPU flush for a request.
-    add(1_000, 0, "syscalls:sys_enter_madvise", 0);
-    add(2_000, 0, "tlb:tlb_flush", 4);
-    add(3_000, 0, "tlb:tlb_flush", 1);
-    add(4_000, 1, "tlb:tlb_flush", 1);
-    add(5_000, 0, "syscalls:sys_exit_madvise", 0);
+    for (time_ns, cpu, reason) in [(2_000, 0, 4), (3_000, 0, 1), (4_000, 1, 1)] {
+        flushed(&mut all, time_ns, cpu, reason);
+    }
+    add(&mut all, 5_000, (7, "server"), "syscalls:sys_exit_madvise", vec![]);
     assert_eq!((all.received, all.unmatched), (2, 1));
     let report = Report::new(all, None);
     assert_eq!(report.sites[0].interrupts, 1);
@@ -339,10 +332,7 @@ fn a_flush_long_after_the_last_request_is_no_answer_to_it() {
     let answered_after = |later_ns: u64| {
         let mut all = recorded("the command server", 0, 0);
         for (time_ns, cpu, reason) in [(1_000, 0, 4), (1_000 + later_ns, 1, 1)] {
-            let fields = vec![number("reason", reason), number("pages", 1)];
-            let flushed = sample(time_ns, (7, "server"), "tlb:tlb_flush", fields);
-            let flushed = quell_record::perf::Sample { cpu, ..flushed };
-            all.item(Item::Sample(flushed), &mut ());
+            flushed(&mut all, time_ns, cpu, reason);
         }
         assert_eq!(all.received, 1);
         let unmatched = all.unmatched;
@@ -396,13 +386,7 @@ fn what_the_kernel_added_up_is_laid_at_the_sites_that_were_recorded_and_exactly(
 
 #[test]
 fn sums_of_two_places_of_a_call_go_to_their_own_sites() {
-    use quell_record::perf::Frame;
-    let frame = |name: &str| Frame {
-        address: 1,
-        kernel: false,
-        symbol: Some(name.into()),
-        module: Some("/bin/server".into()),
-    };
+    let frame = |name: &str| frame(name, "/bin/server");
     let mut all = recorded("the command server", 0, 0);
     let enter = "syscalls:sys_enter_madvise";
     let mut at = 1_000;

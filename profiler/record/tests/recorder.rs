@@ -408,8 +408,9 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
     let discarded: u64 = own.iter().map(|sample| sample.number("flushes").unwrap()).sum();
     // Each call gives back one page that was touched. A thread gives its stack back when it ends.
     assert!((calls..=calls + 8).contains(&discarded), "{discarded} flushes of {calls} calls");
-    // If the other thread never ran at the same time, no place was looked up.
-    for module in own.iter().flat_map(|sample| &*sample.stack).filter_map(|of| of.module.as_ref()) {
+    // If the other thread never ran at the same time, no place was looked up. A thread's end is in the C library.
+    let most = own.iter().filter(|sum| sum.number("flushes") > Some(8));
+    for module in most.flat_map(|sum| &*sum.stack).filter_map(|frame| frame.module.as_ref()) {
         assert!(module.ends_with("/churn"), "{module}");
     }
     let (sent, taken) =

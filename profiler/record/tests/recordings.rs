@@ -1,7 +1,6 @@
 //! Checks recordings of a real program with two threads on two CPUs.
 //!
 //! One thread runs a loop. The other makes 32 `madvise`, one `munmap` and two `mprotect` calls in each of a few rounds.
-//! The file is long because every test reads the same recordings, in each of their formats.
 
 use std::io::Cursor;
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use quell_record::attribute::Attribution;
 use quell_record::figures::Range;
-use quell_record::perf::{Count, CpuTime, Item, Prices, ReadTime, Sample, Statistics, Value};
+use quell_record::perf::{
+    Count, CpuTime, Frame, Item, Prices, ReadTime, Sample, Statistics, Value,
+};
 
 /// The fields of an event.
 pub(crate) type Fields = Vec<(Arc<str>, Value)>;
@@ -18,6 +20,12 @@ pub(crate) fn number(name: &str, number: u64) -> (Arc<str>, Value) {
 pub(crate) fn work() -> Fields {
     let function = ("func".into(), Value::Text("flush_tlb_func".into()));
     vec![number("cpu", 1), number("csd", 5), function]
+}
+
+/// Returns a frame of this function.
+pub(crate) fn frame(symbol: &str, module: &str) -> Frame {
+    let (symbol, kernel) = (Some(symbol.into()), module == "[kernel]");
+    Frame { address: 1, kernel, symbol, module: Some(module.into()) }
 }
 
 /// Returns an event of this process without a stack. A target's event is on CPU 1, any other on CPU 0.

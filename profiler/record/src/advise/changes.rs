@@ -1,7 +1,6 @@
 //! Proposes changes at a site or for a program, and computes the remaining interrupts.
 //!
-//! This is arithmetic on the recorded events of the site. Gains are computed later. The file is long because each
-//! change has a full and a short text.
+//! This is arithmetic on the recorded events of the site. Gains are computed later.
 
 use rustc_hash::FxHashMap;
 
@@ -22,7 +21,6 @@ pub(super) const LEAST: f64 = 50.0;
 const TOLD: u64 = 5;
 /// The smallest page size of all supported machines.
 const PAGE: f64 = 4096.0;
-/// Calls that give memory back.
 const GIVES_BACK: [&str; 9] = [
     "brk",
     "fallocate",
@@ -46,7 +44,6 @@ fn left(all: u64, gone: Range) -> Range {
 /// The largest scope of unrecorded work that a change may remove.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovableWork {
-    /// Nothing.
     Nothing,
     /// Other kernel work for the program: reading a file or copying pages, for example.
     Kernel,
@@ -254,7 +251,6 @@ impl Program {
     }
 }
 
-/// Proposes changes at a site.
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -> Vec<Proposal> {
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, brief, least, most| {

@@ -15,7 +15,6 @@ static ALLOCATORS: LazyLock<Vec<Allocator>> = LazyLock::new(|| {
     table.allocator
 });
 
-/// An allocator or a runtime.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Allocator {

@@ -34,7 +34,7 @@ pub const NOISE: f64 = 0.005;
 const FEW: f64 = 0.05;
 
 /// A change and its effect.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Advice {
     /// The advice in one sentence, with figures.
     pub text: String,
@@ -70,12 +70,13 @@ pub struct Advice {
 }
 
 /// The part of a system that a change is made to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Means {
     /// A setting of the program's allocator, of its process, or of the kernel. Its user can try it.
     Setting,
     /// The program's code.
+    #[default]
     Code,
     /// The kernel's code.
     Kernel,
@@ -485,21 +486,8 @@ mod tests {
     use super::*;
 
     fn of(kind: &'static str, least: f64, most: f64) -> Advice {
-        Advice {
-            text: String::new(),
-            program: String::new(),
-            call: String::new(),
-            place: String::new(),
-            kind,
-            interrupts: 100,
-            left: (0, 0),
-            share: Some(Range { least, most }),
-            next: None,
-            knob: None,
-            means: Means::of(kind, None),
-            brief: Line::new(""),
-            recorded: None,
-        }
+        let (means, share) = (Means::of(kind, None), Some(Range { least, most }));
+        Advice { kind, interrupts: 100, share, means, ..Advice::default() }
     }
 
     #[test]

@@ -123,10 +123,9 @@ mod tests {
             cpu_ns: Some(cpu_ns),
             sent: 2 * ENOUGH,
             timed: 2 * ENOUGH,
-            taken: 0,
             waited: lost,
-            stolen: Range::default(),
             share: Some(lost.of_all(cpu_ns)),
+            ..ProgramRow::default()
         }
     }
 

@@ -6,7 +6,6 @@ use crate::figures::{Range, count, percent, percents, time};
 use crate::line::Line;
 use crate::scales::RAN_NS;
 
-/// The cost of page faults in one program or in all.
 pub(super) struct FaultCost<'r> {
     /// The program; `None` for all of them.
     name: Option<&'r str>,

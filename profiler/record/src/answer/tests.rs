@@ -48,12 +48,11 @@ prop_compose! {
         (requests, pages, full, refaults) in (number(), number(), number(), number()),
         (initiator, stolen) in (range(1e12), range(1e12)),
         locked_ns in prop_oneof![Just(0.0), 0.0..1e12],
-        refault_ns in prop::option::of(range(1e12)),
     ) -> SiteRow {
         SiteRow {
-            program, thread: None, call, frames: vec![place], calls: requests, requests, remote: requests, interrupts,
-            timed: timed.min(interrupts), whole: whole.min(timed).min(interrupts), pages, full, initiator, stolen,
-            locked_ns, refaults, refault_ns, share: None, kernel: false,
+            program, call, frames: vec![place], requests, remote: requests, interrupts, timed: timed.min(interrupts),
+            whole: whole.min(timed).min(interrupts), pages, full, initiator, stolen, locked_ns, refaults,
+            ..SiteRow::default()
         }
     }
 }
@@ -64,7 +63,7 @@ prop_compose! {
         waited in range(1e12), stolen in range(1e12), share in prop::option::of(range(1.0)),
     ) -> ProgramRow {
         ProgramRow {
-            name, cpu_ns, sent, timed: timed.min(sent), taken: 1, waited, stolen, share,
+            name, cpu_ns, sent, timed: timed.min(sent), waited, stolen, share, ..ProgramRow::default()
         }
     }
 }
@@ -96,8 +95,8 @@ prop_compose! {
         };
         let left = (left.0.min(interrupts), left.1.min(interrupts));
         Advice {
-            text: String::new(), program, call: String::new(), place, kind, interrupts,
-            left: (left.0.min(left.1), left.0.max(left.1)), share, next: None, knob: None, means, brief, recorded,
+            program, place, kind, interrupts, left: (left.0.min(left.1), left.0.max(left.1)), share, means, brief,
+            recorded, ..Advice::default()
         }
     }
 }
@@ -109,9 +108,7 @@ prop_compose! {
         (attributed, ns) in (number(), number()), function_calls in prop::option::of(number()), cpus in 1..512usize,
     ) -> Report {
         Report {
-            answer: Vec::new(), sites, programs, others, matrix: Vec::new(), advice,
-            folded: Default::default(), interrupts: 0, attributed, lost: 0, samples: 0, cpus, ns: ns * 1000, pace: 1.0,
-            fault_ns: None, function_calls, notes: Vec::new(),
+            sites, programs, others, advice, attributed, cpus, ns: ns * 1000, function_calls, ..Report::default()
         }
     }
 }

@@ -17,7 +17,6 @@ const MISSED: &str = "Unknown: most interrupts in /proc/interrupts were not reco
 /// The same if the kernel hid the names by which shootdowns are recognized.
 const HIDDEN: &str = "Unknown: the kernel hides function names; record as root (CAP_SYSLOG)";
 
-/// The verdict on shootdowns.
 pub(super) struct Verdict {
     pub(super) line: Line,
     /// Whether it names the share of the program that pays most.

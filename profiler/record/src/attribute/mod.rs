@@ -1,7 +1,6 @@
 //! Attributes every flush to its cause.
 //!
-//! The meaning of an event depends on the state of its thread and its CPU. We keep that state as one machine in this
-//! file, which is therefore long. [`initiator`], [`target`] and [`thread`] handle the sides of a shootdown, and
+//! The meaning of an event depends on the state of its thread and its CPU. [`initiator`], [`target`] and [`thread`] handle the sides of a shootdown, and
 //! [`whole`] computes the result.
 //!
 //! An initiator begins a flush (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its call.
@@ -53,7 +52,6 @@ pub struct Attribution {
     /// All sites, in the order in which they were first seen.
     pub sites: Vec<Site>,
     places: FxHashMap<Place, usize>,
-    /// The site and the folded stack of a situation.
     placed: FxHashMap<Situation, (Arc<StackInfo>, usize, Arc<str>)>,
     /// All programs.
     pub programs: Vec<Program>,
@@ -65,7 +63,6 @@ pub struct Attribution {
     cpus: Vec<Cpu>,
     requests: Requests,
     in_flight: FxHashMap<(u64, u32), u64>,
-    /// Sums by the kernel.
     summed: summed::FlushSums,
     /// Two counts: interrupts of sums that we divided among several sites, and the few recorded interrupts that gave the
     /// proportion.
@@ -117,7 +114,6 @@ pub struct Attribution {
     /// The total length of the windows in which events were recorded, in nanoseconds. `None` if all the time was
     /// recorded.
     pub windows_ns: Option<u64>,
-    /// The end of the last of these windows.
     last_window_ns: Option<u64>,
     /// The kinds of events that were seen.
     pub seen: EventKinds,
@@ -126,7 +122,6 @@ pub struct Attribution {
     processes_known: bool,
 }
 
-/// The state of a thread.
 #[derive(Debug, Default)]
 struct Thread {
     call: Option<Call>,
@@ -167,7 +162,6 @@ struct Call {
     events: Events,
 }
 
-/// The state of a CPU.
 #[derive(Clone, Debug, Default)]
 struct Cpu {
     /// The time since which its thread has been running.
@@ -327,7 +321,6 @@ impl Attribution {
         self.processes_known
     }
 
-    /// Returns the site and the folded stack of this sample.
     fn site(&mut self, sample: &Sample, program: usize) -> (usize, Arc<str>) {
         let told = self.stacks.tell(&sample.stack);
         let call = self.threads.get(&sample.tid).and_then(|thread| thread.call.as_ref());

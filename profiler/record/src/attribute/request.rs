@@ -53,7 +53,6 @@ pub struct Request {
 #[derive(Debug, Default)]
 pub struct Requests {
     latest: VecDeque<Request>,
-    /// The number of the first of them.
     first: u64,
 }
 

@@ -238,7 +238,6 @@ pub(crate) mod tests {
         (of(least), of(most))
     }
 
-    /// Returns a time in that bin.
     fn time_in(at: usize) -> u64 {
         BINS.get(at).map_or(BINS[BINS.len() - 1], |bound| bound - 1)
     }

@@ -18,7 +18,6 @@ use crate::stack::{self, StackInfo};
 pub(super) type FlushSums = FxHashMap<Place, Flushes>;
 
 impl Attribution {
-    /// Adds a sum.
     pub(super) fn add_sum(
         &mut self,
         sample: &Sample,
@@ -111,7 +110,6 @@ fn begins_alike(site: &Place, sum: &Place) -> bool {
 }
 
 impl Site {
-    /// Adds this part of a sum.
     fn add_sum(&mut self, flushes: Flushes, part: f64) {
         let summed = self.summed.get_or_insert_default();
         summed.add(&flushes.times(part));

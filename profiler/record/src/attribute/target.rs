@@ -168,7 +168,6 @@ impl Attribution {
         }
     }
 
-    /// Charges an interrupt's time to the site of a request.
     fn charge_site(&mut self, request: Option<u64>, took: u64) {
         if let Some(request) = request.and_then(|id| self.requests.get(id)) {
             self.sites[request.site].stolen.most += took as f64;

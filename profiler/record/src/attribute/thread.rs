@@ -14,7 +14,6 @@ use crate::figures::Range;
 const MAPPED: usize = 1 << 16;
 
 impl Attribution {
-    /// Sets the site of the thread's current call.
     pub(super) fn of_call(&mut self, tid: u32, site: usize) {
         let call = self.threads.get_mut(&tid).and_then(|thread| thread.call.as_mut());
         if let Some(call) = call {

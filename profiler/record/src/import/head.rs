@@ -39,27 +39,21 @@ pub fn parse(line: &str) -> Option<Head<'_>> {
 
 /// Finds the first `123.456789:` after `from`. Returns its start, its end, and its nanoseconds.
 fn time(line: &str, from: usize) -> Option<(usize, usize, u64)> {
-    let mut at = from;
-    for token in line[from..].split(' ') {
-        let (begin, end) = (at, at + token.len());
-        at = end + 1;
-        let Some((seconds, fraction)) =
-            token.strip_suffix(':').and_then(|token| token.split_once('.'))
-        else {
-            continue;
-        };
+    let ns = |token: &str| {
+        let (seconds, fraction) = token.strip_suffix(':')?.split_once('.')?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        if !digits(seconds) || !digits(fraction) || fraction.len() > 9 {
-            continue;
+        (digits(seconds) && digits(fraction)).then_some(())?;
+        let unit = 10u64.pow(9u32.checked_sub(fraction.len() as u32)?);
+        let whole = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
+        whole.checked_add(fraction.parse::<u64>().ok()? * unit)
+    };
+    let mut begin = from;
+    for token in line[from..].split(' ') {
+        let end = begin + token.len();
+        if let Some(ns) = ns(token) {
+            return Some((begin, end, ns));
         }
-        let (Ok(seconds), Ok(parts)) = (seconds.parse::<u64>(), fraction.parse::<u64>()) else {
-            continue;
-        };
-        let unit = 10u64.pow(9 - u32::try_from(fraction.len()).unwrap_or(9));
-        let Some(whole) = seconds.checked_mul(1_000_000_000) else {
-            continue;
-        };
-        return Some((begin, end, whole.checked_add(parts * unit)?));
+        begin = end + 1;
     }
     None
 }

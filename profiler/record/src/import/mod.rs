@@ -1,7 +1,6 @@
 //! Reads the text of other recorders: `perf script`, `trace-cmd report`, or the kernel's `trace` file.
 //!
-//! So we can analyse machines on which quell isn't installed. The file is long because we recognize each form, or
-//! refuse it with a message of its own.
+//! So we can analyse machines on which quell isn't installed.
 //!
 //! We read the text line by line, and keep an event until its stack is complete: one event at a time or, if stacks are
 //! separate lines, one for each CPU. We guess nothing. We count lines that we can't read, and add a note at the end

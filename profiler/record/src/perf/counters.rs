@@ -55,11 +55,8 @@ pub fn process_ns(pid: u32) -> Option<u64> {
 /// CPU time in nanoseconds, and page faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Time in user mode.
     pub(crate) user_ns: u64,
-    /// Time in the kernel.
     pub(crate) kernel_ns: u64,
-    /// Page faults.
     pub(crate) faults: u64,
 }
 
@@ -114,7 +111,6 @@ pub(crate) struct Process {
     pub(crate) comm: String,
     /// The process that started it, or that adopted it later.
     pub(crate) parent: u32,
-    /// The usage of its own threads.
     pub(crate) own: Usage,
     /// The usage of ended children that it has waited for, with their descendants.
     pub(crate) children: Usage,

@@ -26,7 +26,6 @@ pub struct Field {
     pub name: Arc<str>,
     /// Its offset in the record, in bytes.
     offset: usize,
-    /// Its size in bytes.
     size: usize,
     signed: bool,
 }

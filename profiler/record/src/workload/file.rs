@@ -119,7 +119,6 @@ fn nest(head: &str, body: Vec<String>) -> Vec<String> {
     [begin].into_iter().chain(body).chain([end]).collect()
 }
 
-/// Writes the program of a CPU, or of all others.
 fn threads(cpu: Option<usize>, program: &[String], text: &mut String) {
     text.push_str("\n[[threads]]\n");
     if let Some(cpu) = cpu {

@@ -62,7 +62,6 @@ const PROCESSES: usize = 8;
 /// The factor by which a similar process may make fewer calls than the busiest one.
 const ALIKE: u64 = 10;
 
-/// A process of a recording.
 #[derive(Clone, Debug, Default)]
 struct ProcessCalls {
     name: String,
@@ -75,7 +74,6 @@ struct ProcessCalls {
 }
 
 impl ProcessCalls {
-    /// Returns the number of its calls.
     fn calls(&self) -> u64 {
         self.threads.values().map(Thread::count).sum()
     }

@@ -63,9 +63,7 @@ pub(super) struct Label(usize);
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     code: Vec<u64>,
-    /// The position of each label.
     labels: Vec<Option<usize>>,
-    /// The jumps, and their labels.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -92,7 +90,6 @@ impl Assembler {
         self.code.push(value >> 32 << 32);
     }
 
-    /// Sets a register to the map of this descriptor.
     pub(super) fn set_map(&mut self, to: Reg, map: i32) {
         // `R1` in the source field marks the value as a map's descriptor.
         self.push(0x18, to, Reg::R1, 0, map);

@@ -4,7 +4,6 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Commands of the call.
 mod command {
     pub const MAP_CREATE: i32 = 0;
     pub const MAP_LOOKUP: i32 = 1;
@@ -16,7 +15,6 @@ mod command {
     pub const ENABLE_STATISTICS: i32 = 32;
 }
 
-/// The kind of a map.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(super) enum Kind {
@@ -31,12 +29,10 @@ pub(super) enum Kind {
 /// The kind of program that raw tracepoints run.
 const RAW_TRACEPOINT: u32 = 17;
 
-/// A map of the kernel.
 #[derive(Debug)]
 pub(super) struct Map {
     fd: OwnedFd,
     key_bytes: usize,
-    /// The bytes of one value.
     value_bytes: usize,
     /// The number of values for each key.
     copies: usize,
@@ -93,7 +89,6 @@ struct TracepointAttributes {
     unused: u32,
 }
 
-/// Runs a command.
 fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i64> {
     // SAFETY: `attributes` is one of the structures above, laid out as the kernel reads it for this command, and its
     // size is passed. The memory behind its addresses lives in the caller until the call returns.
@@ -258,7 +253,6 @@ impl Program {
         bpf(command::RAW_TRACEPOINT_OPEN, &mut open).map(owned)
     }
 
-    /// Returns the nanoseconds of all its timed runs.
     pub(super) fn timed_ns(&self) -> io::Result<u64> {
         let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
         let line = about.lines().find_map(|line| line.strip_prefix("run_time_ns:"));

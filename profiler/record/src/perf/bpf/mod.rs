@@ -33,7 +33,6 @@ pub struct Sums {
     buffer: Buffer,
 }
 
-/// The programs with their maps.
 #[derive(Debug)]
 struct ProgramSet {
     maps: Maps,
@@ -43,7 +42,6 @@ struct ProgramSet {
 }
 
 impl ProgramSet {
-    /// Loads the programs.
     fn load(cpus: usize, flush: u64) -> io::Result<Self> {
         let maps = Maps::new(cpus, flush)?;
         let load = |program: fn(&Maps) -> Vec<u64>| Program::load(&program(&maps));
@@ -78,7 +76,7 @@ impl ProgramSet {
 }
 
 /// The place that flushes come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// The process. 0 is the idle task.
     pub pid: u32,
@@ -90,19 +88,29 @@ pub struct Caller {
     pub return_to: u64,
 }
 
+/// What flushes or interrupts are summed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SumOf {
+    /// Flushes from a place.
+    Place(Caller),
+    /// Interrupts that a process took for flushes of others, and their work.
+    Taken(u32),
+    /// Interrupts for another function, by its address.
+    Queued(u64),
+}
+
+/// A sum, and a thread that made flushes of other CPUs, or 0.
+pub type Sum = (SumOf, Flushes, u32);
+
 /// The sums since the last reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SumReading {
-    /// Flushes by place, with a thread that made flushes of other CPUs, or 0.
-    pub sites: Vec<(Caller, Flushes, u32)>,
+    /// The sums.
+    pub sums: Vec<Sum>,
     /// Flushes that CPUs still hold for the place that flushed last.
     ///
-    /// The next reading contains them again, here or in `sites`.
-    pub held: Vec<(Caller, Flushes, u32)>,
-    /// Interrupts that each process took for flushes of others, and their nanoseconds.
-    pub victims: Vec<(u32, u64, u64)>,
-    /// Other work that was queued for CPUs: the function's address, and the count.
-    pub others: Vec<(u64, u64)>,
+    /// The next reading contains them again, here or in `sums`.
+    pub held: Vec<Sum>,
     /// Flushes since the start that were lost because there was no room for their place.
     pub lost: u64,
 }
@@ -178,16 +186,17 @@ impl Sums {
             let most = each.max_by_key(|of| of[site::INTERRUPTS as usize / 8]);
             let thread = most.map_or(0, |of| of[site::THREAD as usize / 8] as u32);
             let flushes = flushes(|offset| added(values, site::BYTES, offset));
-            taken.sites.push((caller(key), flushes, thread));
+            taken.sums.push((SumOf::Place(caller(key)), flushes, thread));
         })?;
         maps.victims.take(buffer, |key, values| {
             let of = |offset: i16| added(values, victim::BYTES, offset);
-            let pid = word(key, 0) as u32;
-            let victim = (pid, of(victim::INTERRUPTS), of(victim::WORK));
-            taken.victims.push(victim);
+            let (interrupts, work_ns) = (of(victim::INTERRUPTS), of(victim::WORK));
+            let sum = Flushes { interrupts, work_ns, ..Flushes::default() };
+            taken.sums.push((SumOf::Taken(word(key, 0) as u32), sum, 0));
         })?;
         maps.others.take(buffer, |key, values| {
-            taken.others.push((word(key, 0), values.iter().sum()));
+            let sum = Flushes { interrupts: values.iter().sum(), ..Flushes::default() };
+            taken.sums.push((SumOf::Queued(word(key, 0)), sum, 0));
         })?;
         if !self.copy.attached.is_empty() {
             self.copy.maps.sites.take(buffer, |_, _| {})?;
@@ -223,7 +232,7 @@ impl SumReading {
         let place = caller(&bytes(&slot[..place::BYTES / 8]));
         let call = caller(&bytes(&[of(slot::LOCAL), 0, 0]));
         let thread = of(slot::SITE + site::THREAD) as u32;
-        let held = [(place, remote, thread), (call, local, 0)];
+        let held = [(SumOf::Place(place), remote, thread), (SumOf::Place(call), local, 0)];
         self.held.extend(held.into_iter().filter(|(_, of, _)| *of != Flushes::default()));
     }
 }
@@ -241,7 +250,6 @@ fn flushes(of: impl Fn(i16) -> u64) -> Flushes {
     }
 }
 
-/// Adds up the words at an offset of each CPU's value.
 fn added(values: &[u64], bytes: usize, offset: i16) -> u64 {
     values.chunks_exact(bytes / 8).map(|of| of[offset as usize / 8]).sum()
 }
@@ -311,8 +319,9 @@ mod tests {
         requested();
         let taken = sums.take().unwrap();
         let mut all = Flushes::default();
-        let own = taken.sites.iter().chain(&taken.held);
-        own.for_each(|(_, flushes, _)| all.add(flushes));
+        let places = taken.sums.iter().chain(&taken.held);
+        let places = places.filter(|(of, ..)| matches!(of, SumOf::Place(_)));
+        places.for_each(|(_, flushes, _)| all.add(flushes));
         assert_eq!((all.flushes, all.remote, all.interrupts), (2, 2, 2));
         assert!(all.waited_ns > 0 && all.waited_ns < 40_000_000, "{all:?}");
     }

@@ -22,11 +22,8 @@ const OTHERS: usize = 4 << 10;
 /// The maps and addresses that the programs share.
 #[derive(Debug)]
 pub(super) struct Maps {
-    /// One [`slot`] for each CPU.
     pub(super) slots: Map,
-    /// A [`site`] for each place.
     pub(super) sites: Map,
-    /// [`victim`] by process.
     pub(super) victims: Map,
     /// The number of times that other work was queued, by function and process.
     pub(super) others: Map,
@@ -75,7 +72,6 @@ pub(super) mod slot {
     pub const BYTES: usize = LOCAL_SITE as usize + 24;
 }
 
-/// Offsets in a place.
 pub(super) mod place {
     /// The process, 32 bits.
     pub const PROCESS: i16 = 0;
@@ -131,7 +127,6 @@ const ALL_PAGES: i32 = -1;
 /// An address: a register and an offset. The frame's are those of R10.
 type Address = (Reg, i16);
 
-/// Sets a register to an address.
 fn set_address(asm: &mut Assembler, to: Reg, (base, offset): Address) {
     asm.copy(to, base);
     asm.add(to, offset.into());
@@ -146,7 +141,6 @@ fn look_up(asm: &mut Assembler, map: &Map, key: i16, none: Label) {
     asm.jump_if(Reg::R0, Condition::Equal, 0, none);
 }
 
-/// Sets the element of `map` with this key.
 fn update(asm: &mut Assembler, map: &Map, key: Address, value: Address) {
     asm.set_map(Reg::R1, map.number());
     set_address(asm, Reg::R2, key);
@@ -155,7 +149,6 @@ fn update(asm: &mut Assembler, map: &Map, key: Address, value: Address) {
     asm.call(Helper::MapUpdate);
 }
 
-/// Fills a number of bytes with zeros.
 fn zero(asm: &mut Assembler, (base, offset): Address, bytes: usize) {
     for at in (0..bytes as i16).step_by(8) {
         asm.store_value(base, offset + at, 0);

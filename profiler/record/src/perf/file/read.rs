@@ -187,7 +187,6 @@ impl Recording {
         Ok(true)
     }
 
-    /// Returns the next record of the block.
     fn next_record(&mut self) -> Result<Record, SourceError> {
         match postcard::take_from_bytes(&self.block[self.done..]) {
             Ok((record, rest)) => {
@@ -255,13 +254,11 @@ impl Recording {
         Ok(None)
     }
 
-    /// Returns the name with this number.
     fn name(&self, number: u32) -> Result<Arc<str>, SourceError> {
         let name = self.names.get(number as usize).cloned();
         name.ok_or_else(|| self.wrong(unknown("name", number)))
     }
 
-    /// Creates a frame with its function.
     fn frame(&mut self, frame: &FrameRecord) -> Result<Frame, SourceError> {
         let module = match frame.module.checked_sub(1) {
             Some(number) => Some(self.name(number)?),
@@ -318,7 +315,6 @@ impl Recording {
         Ok(Sample { time_ns, cpu, pid, tid, comm, event, fields, stack })
     }
 
-    /// Creates an error for this block.
     fn wrong(&self, what: String) -> SourceError {
         SourceError {
             place: format!("{}, in the block at byte {}", self.path.display(), self.at),

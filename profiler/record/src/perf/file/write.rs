@@ -258,7 +258,6 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Adds a new key under the next number.
 fn next<K: Hash + Eq>(map: &mut FxHashMap<K, u32>, key: K) -> u32 {
     let number = map.len() as u32;
     map.insert(key, number);

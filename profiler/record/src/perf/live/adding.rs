@@ -12,7 +12,7 @@ use super::host::now_ns;
 use super::memory;
 use super::processes::Processes;
 use crate::attribute::ENOUGH;
-use crate::perf::bpf::{Caller, Sums};
+use crate::perf::bpf::{SumOf, Sums};
 use crate::perf::counters;
 use crate::perf::file::Place;
 use crate::perf::sample::{Flushes, NameTable, Sample, Value};
@@ -24,7 +24,7 @@ const FLUSH: &str = "flush_tlb_func";
 /// The least number of timed flushes for a mean.
 const TIMED: u64 = 1_000;
 
-/// The sums of a place.
+/// The sums of one kind or place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     /// Flushes taken from the kernel, and those that CPUs still hold.
@@ -47,7 +47,10 @@ impl Total {
         self.all().flushes
     }
 
-    /// Returns the flushes of the recording.
+    fn part(&mut self, is_held: bool) -> &mut Flushes {
+        if is_held { &mut self.held } else { &mut self.taken }
+    }
+
     fn all(&self) -> Flushes {
         let mut all = self.taken;
         all.add(&self.held);
@@ -97,12 +100,9 @@ struct Scale {
 /// The kernel's sums, and the part of them that was written.
 pub(super) struct SumReader {
     sums: Sums,
-    totals: FxHashMap<Caller, Total>,
+    totals: FxHashMap<SumOf, Total>,
     /// The places whose flushes CPUs held at the last reading.
-    holding: Vec<Caller>,
-    /// Interrupts that processes took and their work, and interrupts for other functions.
-    victims: FxHashMap<u32, Total>,
-    others: FxHashMap<u64, Total>,
+    holding: Vec<SumOf>,
     /// All interrupts that processes took in the recording.
     took: u64,
     /// Flushes for which the kernel had no room.
@@ -114,7 +114,6 @@ pub(super) struct SumReader {
     pub(super) open_ns: f64,
     /// The timing of the programs, with the time and the flushes before it.
     timing: Option<(OwnedFd, u64, u64)>,
-    /// The time that the programs take for a flush.
     pub(super) flush_ns: Option<f64>,
     /// The start of the current stop of summing, and all earlier stops together.
     stop: Option<Stop>,
@@ -162,8 +161,6 @@ impl SumReader {
             sums,
             totals: FxHashMap::default(),
             holding: Vec::new(),
-            victims: FxHashMap::default(),
-            others: FxHashMap::default(),
             took: 0,
             lost: 0,
             begun_ns: now_ns(),
@@ -186,14 +183,11 @@ impl SumReader {
             total.taken = Flushes::default();
             total.before = total.held;
         }
-        self.victims.clear();
-        self.others.clear();
         self.took = 0;
         self.begun_ns = now_ns();
         Ok(())
     }
 
-    /// Returns the time in which the kernel summed.
     pub(super) fn summed_ns(&self) -> u64 {
         let (now, stopped) = self.now();
         now.saturating_sub(self.begun_ns).saturating_sub(stopped)
@@ -221,34 +215,26 @@ impl SumReader {
         // What is new began after the last call.
         let now = self.now();
         let begun = std::mem::replace(&mut self.taken_at, now);
-        for caller in std::mem::take(&mut self.holding) {
-            if let Some(total) = self.totals.get_mut(&caller) {
+        for of in std::mem::take(&mut self.holding) {
+            if let Some(total) = self.totals.get_mut(&of) {
                 total.held = Flushes::default();
             }
         }
         self.seen.held = Flushes::default();
-        self.holding = new.held.iter().map(|(caller, ..)| *caller).collect();
-        let sites = new.sites.iter().map(|of| (of, false));
-        for ((caller, flushes, thread), is_held) in
-            sites.chain(new.held.iter().map(|of| (of, true)))
-        {
-            let total = self.totals.entry(*caller).or_default();
+        self.holding = new.held.iter().map(|(of, ..)| *of).collect();
+        let sums = new.sums.iter().map(|sum| (sum, false));
+        for ((of, flushes, thread), is_held) in sums.chain(new.held.iter().map(|sum| (sum, true))) {
+            let total = self.totals.entry(*of).or_default();
             total.since.get_or_insert(begun);
             if *thread > 0 {
                 total.thread = *thread;
             }
-            for sum in [total, &mut self.seen] {
-                if is_held { sum.held.add(flushes) } else { sum.taken.add(flushes) }
+            total.part(is_held).add(flushes);
+            match of {
+                SumOf::Place(_) => self.seen.part(is_held).add(flushes),
+                SumOf::Taken(_) => self.took += flushes.interrupts,
+                SumOf::Queued(_) => {}
             }
-        }
-        for (pid, interrupts, ns) in &new.victims {
-            let victim = self.victims.entry(*pid).or_default();
-            victim.taken.interrupts += interrupts;
-            self.took += interrupts;
-            victim.taken.work_ns += ns;
-        }
-        for (function, count) in &new.others {
-            self.others.entry(*function).or_default().taken.interrupts += count;
         }
         self.lost = new.lost;
         Ok(())
@@ -277,7 +263,6 @@ impl SumReader {
         Ok(())
     }
 
-    /// Switches to another mode.
     pub(super) fn turn(&mut self, mode: Mode) -> io::Result<()> {
         self.sums.set(true, mode == Mode::Twice)?;
         if let Some(stop) = self.stop.take() {
@@ -298,21 +283,24 @@ impl SumReader {
     /// Returns the flushes of each process until the last [`take`](Self::take).
     pub(super) fn by_process(&self) -> FxHashMap<u32, u64> {
         let mut by_process = FxHashMap::default();
-        for (caller, total) in &self.totals {
-            *by_process.entry(caller.pid).or_default() += total.flushes();
+        for (of, total) in &self.totals {
+            if let SumOf::Place(caller) = of {
+                *by_process.entry(caller.pid).or_default() += total.flushes();
+            }
         }
         by_process
     }
 
     /// Lists the processes with sums that aren't written yet.
     pub(super) fn unexplained(&self) -> impl Iterator<Item = u32> {
-        let totals = self.totals.iter();
-        let unexplained =
-            totals.filter(|(_, total)| !total.is_over && total.unwritten().flushes > 0);
-        unexplained.map(|(caller, _)| caller.pid)
+        self.totals.iter().filter_map(|(of, total)| match of {
+            SumOf::Place(caller) if !total.is_over && total.unwritten().flushes > 0 => {
+                Some(caller.pid)
+            }
+            _ => None,
+        })
     }
 
-    /// Returns the total number of interrupts.
     pub(super) fn interrupts(&self) -> io::Result<u64> {
         Ok(self.seen.all().times(self.scale()?).interrupts)
     }
@@ -338,60 +326,53 @@ impl SumReader {
             true => self.took as f64 / sent.max(1) as f64,
             false => 1.0,
         };
-        let by = |interrupts| Scale { interrupts, now };
-        let (of_sent, of_taken) = (by(scale), by(scale / surplus));
-        let of_others = by(time_factor(now.1, self.summed_ns()));
-        for (caller, total) in self.totals.iter_mut().filter(|(_, of)| !of.is_over) {
-            let has_ended = processes.has_ended(caller.pid);
-            let new = total.tell((is_whole || has_ended).then_some(of_sent));
-            total.is_over = has_ended;
-            if new == Flushes::default() {
+        let of_others = time_factor(now.1, self.summed_ns());
+        let is_stopped = self.stop.is_some();
+        for (of, total) in self.totals.iter_mut().filter(|(_, total)| !total.is_over) {
+            let (pid, interrupts) = match of {
+                SumOf::Place(caller) => (caller.pid, scale),
+                SumOf::Taken(pid) => (*pid, scale / surplus),
+                SumOf::Queued(_) => (0, of_others),
+            };
+            let has_ended = processes.has_ended(pid);
+            let new = total.tell((is_whole || has_ended).then_some(Scale { interrupts, now }));
+            let is_idle = new == Flushes::default();
+            // A process that takes no more interrupts is forgotten. While nothing is summed, each is idle.
+            let is_past = is_idle && is_whole && !is_stopped && matches!(of, SumOf::Taken(_));
+            total.is_over = has_ended || is_past;
+            if is_idle {
                 continue;
             }
-            let call = Value::Text(names.get(&call(caller.call)));
-            let mut fields = vec![("call", call), ("thread", Value::Unsigned(total.thread.into()))];
-            fields.extend(Flushes::COUNTS.map(|(name, of)| (name, Value::Unsigned(of(&new)))));
-            if !has_ended {
-                processes.catch_up(caller.pid, names);
-            }
-            let addresses = [caller.after, caller.return_to];
-            let addresses = addresses.into_iter().filter(|&address| address > 0);
-            let stack = processes.user_places(caller.pid, addresses);
-            let of = sample(time_ns, caller.pid, "sums:flushes", fields, processes, names);
-            told.push((of, stack));
+            let (mut fields, mut stack) = (Vec::new(), Vec::new());
+            let event = match of {
+                SumOf::Place(caller) => {
+                    let call = Value::Text(names.get(&call(caller.call)));
+                    fields
+                        .extend([("call", call), ("thread", Value::Unsigned(total.thread.into()))]);
+                    fields.extend(
+                        Flushes::COUNTS.map(|(name, of)| (name, Value::Unsigned(of(&new)))),
+                    );
+                    if !has_ended {
+                        processes.catch_up(pid, names);
+                    }
+                    let addresses = [caller.after, caller.return_to].into_iter();
+                    stack = processes.user_places(pid, addresses.filter(|&address| address > 0));
+                    "sums:flushes"
+                }
+                SumOf::Taken(_) => {
+                    let taken = [("interrupts", new.interrupts), ("work_ns", new.work_ns)];
+                    fields.extend(taken.map(|(name, value)| (name, Value::Unsigned(value))));
+                    "sums:taken"
+                }
+                SumOf::Queued(function) => {
+                    let function = Value::Text(symbols.kernel(*function).unwrap_or_default());
+                    fields.extend([("func", function), ("count", Value::Unsigned(new.interrupts))]);
+                    "sums:queued"
+                }
+            };
+            told.push((sample(time_ns, pid, event, fields, processes, names), stack));
         }
         self.totals.retain(|_, total| total.is_needed());
-        let mut over = Vec::new();
-        for (pid, total) in &mut self.victims {
-            let has_ended = processes.has_ended(*pid);
-            let new = total.tell((is_whole || has_ended).then_some(of_taken));
-            // While nothing is summed, each is idle.
-            let is_idle = new == Flushes::default() && self.stop.is_none();
-            if has_ended || is_whole && is_idle {
-                over.push(*pid);
-            }
-            if new == Flushes::default() {
-                continue;
-            }
-            let fields = [("interrupts", new.interrupts), ("work_ns", new.work_ns)];
-            let fields = fields.map(|(name, value)| (name, Value::Unsigned(value)));
-            let of = sample(time_ns, *pid, "sums:taken", fields.into(), processes, names);
-            told.push((of, Vec::new()));
-        }
-        for pid in over {
-            self.victims.remove(&pid);
-        }
-        for (function, total) in &mut self.others {
-            let new = total.tell(is_whole.then_some(of_others));
-            if new == Flushes::default() {
-                continue;
-            }
-            let name = symbols.kernel(*function);
-            let name = Value::Text(name.unwrap_or_default());
-            let fields = vec![("func", name), ("count", Value::Unsigned(new.interrupts))];
-            let of = sample(time_ns, 0, "sums:queued", fields, processes, names);
-            told.push((of, Vec::new()));
-        }
         Ok(told)
     }
 }

@@ -33,7 +33,6 @@ impl Mode {
 /// The work of each process until now.
 pub(super) type Reading = FxHashMap<u32, WorkDone>;
 
-/// The work of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WorkDone {
     pub(super) cpu_ns: u64,
@@ -66,7 +65,6 @@ const KEPT: usize = 512;
 pub(super) struct Cost {
     before: Option<Reading>,
     turns: Vec<Turn>,
-    /// CPU time in each mode, and flushes.
     cpu_ns: [u64; Mode::ALL],
     flushes: [u64; Mode::ALL],
     /// The time that the kernel's programs take to sum a flush, by its own clock, or 0.
@@ -269,7 +267,6 @@ impl Cost {
         each * share / (1.0 + share)
     }
 
-    /// Returns the programs' CPU time in all turns.
     pub(super) fn cpu_ns(&self) -> u64 {
         self.cpu_ns.iter().sum()
     }

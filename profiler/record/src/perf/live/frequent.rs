@@ -108,11 +108,9 @@ fn number(event: &str) -> Option<(usize, u64)> {
     Some((end, (*number).try_into().ok()?))
 }
 
-/// The frequent events on all CPUs.
 pub(super) struct FrequentEvents {
     points: Vec<Point>,
     counts_lost: bool,
-    /// The thread that closes them.
     closing: Option<JoinHandle<()>>,
     open: bool,
 }
@@ -146,7 +144,6 @@ impl FrequentEvents {
         Ok(())
     }
 
-    /// Returns whether closing is in progress.
     pub(super) fn is_closing(&self) -> bool {
         let closing = self.closing.as_ref();
         closing.is_some_and(|thread| !thread.is_finished())

@@ -118,7 +118,6 @@ pub(super) struct RaisedPriority(Option<OldPriority>);
 
 /// The thread's previous scheduling.
 enum OldPriority {
-    /// A policy with its priority.
     Policy(libc::c_int, libc::sched_param),
     /// A niceness.
     Nice(i32),

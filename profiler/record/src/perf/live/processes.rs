@@ -1,6 +1,4 @@
 //! Tracks processes: names of threads, mappings of code, and whether they're recorded.
-//!
-//! A third of the file is tests.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
@@ -13,7 +11,6 @@ use crate::perf::file::Place;
 use crate::perf::sample::{Change, Host, NameTable};
 use crate::perf::symbols;
 
-/// A mapping of code.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     pub(super) end: u64,
@@ -31,7 +28,6 @@ struct Thread {
     ended_ns: Option<u64>,
 }
 
-/// A process.
 #[derive(Debug, Default)]
 struct Process {
     mappings: Mappings,
@@ -54,7 +50,6 @@ pub(super) enum Removal {
 /// The time for which ended threads are kept. Later records of them don't come.
 const KEPT_NS: u64 = 2_000_000_000;
 
-/// All processes.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     threads: FxHashMap<u32, Thread>,
@@ -113,7 +108,6 @@ impl Processes {
         (processes, changes)
     }
 
-    /// Returns whether this process is recorded.
     pub(super) fn is_wanted(&self, pid: u32) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&pid))
     }
@@ -134,7 +128,6 @@ impl Processes {
         self.processes.get(&pid).map_or(0, |of| of.generation)
     }
 
-    /// Returns the mappings of a process by their start.
     pub(super) fn mappings(&self, pid: u32) -> impl Iterator<Item = (u64, &Mapping)> {
         let mappings = self.processes.get(&pid).into_iter();
         mappings.flat_map(|of| of.mappings.iter().map(|(start, mapping)| (*start, mapping)))
@@ -267,7 +260,6 @@ impl Processes {
         process.ended_ns = None;
     }
 
-    /// Marks a thread as ended.
     fn ends(&mut self, time_ns: u64, pid: u32, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
@@ -282,7 +274,6 @@ impl Processes {
         self.ended.push_back((time_ns, pid, tid));
     }
 
-    /// Returns whether all threads of a process are known to have ended.
     pub(super) fn has_ended(&self, pid: u32) -> bool {
         let process = self.processes.get(&pid);
         process.is_some_and(|of| of.ended_ns.is_some())
@@ -360,7 +351,6 @@ impl Processes {
     }
 }
 
-/// Returns the process of a change.
 pub(super) fn process(change: &Change) -> u32 {
     match *change {
         Change::Named { pid, .. }

@@ -1,7 +1,6 @@
 //! Opens events, reads their records by time, and passes items to a sink.
 //!
-//! [`plan`](super::plan) looks up the requested events, and [`drain`](super::drain) takes records. The file is long
-//! because everything else belongs to one life cycle: open, begin, record and steer, end.
+//! [`plan`](super::plan) looks up the requested events, and [`drain`](super::drain) takes records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -84,7 +83,6 @@ const RUN_NS: u64 = 10_000_000;
 const TRIAL_NS: u64 = 1_000_000_000;
 /// The pauses between the first trials, and between later ones.
 const TRIALS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
-/// The number of first trials.
 const FIRST_TRIALS: u32 = 12;
 
 /// Few events: by their number they cost no more than this part of the limit.
@@ -128,7 +126,6 @@ impl CostTrial {
     }
 }
 
-/// Returns the mode of a turn of a trial.
 fn mode_of(turn: usize) -> Mode {
     [Mode::Sums, Mode::Twice][turn % 2]
 }
@@ -417,7 +414,6 @@ impl Recorder {
         (kernel.max(hit) as u64, hit as u64)
     }
 
-    /// Changes the phase.
     fn switch_phase(&mut self, next: Phase) -> io::Result<()> {
         if next == self.state.phase {
             return Ok(());
@@ -731,7 +727,6 @@ impl Recorder {
         self.rings.iter_mut().try_for_each(|ring| ring.turn(from, to))
     }
 
-    /// Starts the command to record.
     fn spawn(&mut self, mut command: Command) -> Result<Child, RecordError> {
         let child =
             self.file_limit.without(|| command.spawn()).map_err(|error| RecordError::Command {
@@ -783,7 +778,6 @@ impl Recorder {
     }
 }
 
-/// Creates an error for a failed step.
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> RecordError {
     move |error| RecordError::Other { what: what.to_owned(), error }
 }

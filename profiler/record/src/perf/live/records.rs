@@ -7,7 +7,6 @@ use rustc_hash::FxHashMap;
 use crate::perf::format::Format;
 use crate::perf::sample::{Change, Count, NameTable, Value};
 
-/// An open event.
 pub(super) struct OpenEvent {
     pub(super) name: Arc<str>,
     pub(super) everywhere: bool,

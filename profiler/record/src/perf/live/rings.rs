@@ -1,7 +1,5 @@
 //! Opens, switches and counts the events of one CPU, and reads their records.
 //!
-//! The file is long because all of that needs the same descriptors, which no other module sees.
-//!
 //! Each CPU has one buffer. A dummy event owns it and reports changes of processes. The wanted events write into it,
 //! too. They form a group with a second dummy event as its leader, so one system call for each CPU starts or stops
 //! recording. Counted events have a second descriptor, which only counts and always runs. The kernel frees everything
@@ -70,15 +68,11 @@ impl PointEvents {
 
 /// A tracepoint on a CPU.
 pub(super) struct Point {
-    /// The events of its records.
     pub(super) of: PointEvents,
     /// The tracepoint's number.
     pub(super) id: u64,
-    /// The stacks in its records.
     pub(super) stack: Stack,
-    /// Whether it is counted all the time.
     pub(super) counted: bool,
-    /// The filter of its events.
     pub(super) filter: Option<CString>,
     /// Whether it is kept in all processes.
     pub(super) everywhere: bool,
@@ -160,7 +154,6 @@ pub(super) struct Ring {
     recorded: Vec<Option<Counter>>,
     /// The layouts of their records, open or not.
     layouts: Vec<ParseConfig<Native>>,
-    /// The counts of closed events.
     closed: EventCounts,
     /// Counts each event. We read all counts together, because each read interrupts the CPU.
     counting: Group,
@@ -182,7 +175,6 @@ struct EventCounts {
 }
 
 impl EventCounts {
-    /// Adds the counts of an event.
     fn add(&mut self, event: &mut Counter) -> io::Result<()> {
         let read = event.read_full()?;
         self.count += read.count();
@@ -269,7 +261,6 @@ impl Ring {
         })
     }
 
-    /// Starts counting.
     pub(super) fn count(&mut self) -> io::Result<()> {
         self.counting.enable()
     }
@@ -441,13 +432,11 @@ pub(super) fn counts_lost() -> bool {
     Builder::new(Software::DUMMY).read_format(ReadFormat::LOST).build().is_ok()
 }
 
-/// Returns whether the kernel accepts this filter of a tracepoint.
 pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
     let event = Builder::new(Tracepoint::with_id(id)).include_kernel().build()?;
     Ok(restrict(&event, filter).is_ok())
 }
 
-/// Builds an event on one CPU, in all processes.
 fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
     let mut builder = Builder::new(event);
     builder
@@ -480,7 +469,6 @@ fn sampled(builder: &mut Builder<'static>, stack: Stack) {
     }
 }
 
-/// Restricts a tracepoint to the events that match a filter.
 pub(super) fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
     // SAFETY: the descriptor is open, and the kernel copies the zero-terminated text during the call.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
@@ -503,7 +491,6 @@ fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the time of a record.
 fn record_time(record: &perf_event::Record<'_>) -> u64 {
     let bytes = record.to_contiguous();
     let at = match record.ty() {

@@ -20,7 +20,6 @@ pub(super) const EVENT_NS: [f64; 3] = [1000.0, 2000.0, 4000.0];
 /// The assumed cost of an event that is only counted.
 const COUNTED_NS: f64 = 200.0;
 
-/// The state of a running recording.
 #[derive(Default)]
 pub(super) struct RecordingState {
     pub(super) begin_ns: u64,

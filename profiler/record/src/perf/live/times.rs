@@ -1,6 +1,6 @@
 //! Measures the CPU time of the recorded processes, from the kernel's account of each.
 //!
-//! We read the accounts from time to time. The file is long because its tests simulate these accounts step by step.
+//! We read the accounts from time to time.
 //!
 //! A process may start and end between two readings. Its time is known once its parent has waited for it, because then
 //! it's in the parent's account of its children. Part of that account isn't explained by any reading. We split that
@@ -30,11 +30,9 @@ const MOST: usize = 64;
 struct Observation {
     first: Process,
     last: Process,
-    /// The times of both.
     read_ns: (u64, u64),
     /// The process that forked it, if known.
     parent: Option<u32>,
-    /// The kind of its end, if it has ended.
     ended: Option<Ending>,
 }
 
@@ -47,12 +45,10 @@ enum Ending {
     Otherwise,
 }
 
-/// A forked process.
 #[derive(Clone, Copy, Debug)]
 struct Forked {
     parent: u32,
     time_ns: u64,
-    /// Whether it loaded another program.
     loaded: bool,
 }
 
@@ -98,7 +94,6 @@ impl Times {
         }
     }
 
-    /// Adds a process that starts now.
     pub(super) fn started(&mut self, pid: u32) {
         self.running.insert(pid);
     }
@@ -381,7 +376,6 @@ impl Sums {
         }
     }
 
-    /// Adds usage to the sum of a name, and returns that.
     fn put(&mut self, comm: &str, used: Usage, ended: Option<Ending>) -> &mut CpuTime {
         let sum = self
             .0

@@ -63,21 +63,18 @@ mod registers {
 
 pub(super) use registers::MASK;
 
-/// Returns the stack pointer in copied registers.
 pub(super) fn stack_pointer(values: &[u64]) -> Option<u64> {
     registers::of(values).map(|(_, sp, _)| sp)
 }
 
 type Tables = Arc<[u8]>;
 
-/// The unwind tables of a file.
 struct UnwindTables {
     segments: symbols::Segments,
     index: Option<(Range<u64>, Tables)>,
     frames: (Range<u64>, Tables),
 }
 
-/// The last copy of a thread's stack.
 #[derive(Default)]
 struct StackCopy {
     ip: u64,
@@ -195,7 +192,6 @@ impl Unwinder {
 }
 
 impl UnwindTables {
-    /// Returns the file's tables for this mapping.
     fn module(&self, start: u64, mapping: &Mapping) -> Option<Module<Tables>> {
         // A segment is mapped from the start of its first page. The segment before may end in the same page.
         let largest_page = mapping.offset..mapping.offset.saturating_add(1 << 16);

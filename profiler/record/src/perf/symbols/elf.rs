@@ -13,7 +13,6 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::table::Table;
 
-/// The functions of one file.
 pub(super) struct Functions {
     segments: Segments,
     table: Table,

@@ -79,7 +79,6 @@ impl Table {
     }
 }
 
-/// Demangles a name of Rust or C++.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
