@@ -66,19 +66,19 @@ pub fn answer<'r>(
         sites,
     };
     let advice = report.advice.iter().find(|advice| is_about(&advice.program));
-    let verdict = answer.verdict();
+    let (verdict, is_shared) = answer.verdict();
     let tried = match advice {
         Some(advice) if advice.is_redesign() => redesign(advice),
-        Some(advice) if advice.is_sure() => answer.tried(advice, verdict.shares),
+        Some(advice) if advice.is_sure() => answer.tried(advice, is_shared),
         Some(advice) => unsure(advice),
         None => answer.nothing_to_try(only.is_some()),
     };
-    let mut lines = vec![verdict.line];
+    let mut lines = vec![verdict];
     lines.extend(tried);
     lines.extend([answer.how_many(), answer.attributed()]);
     lines.extend(answer.most_come_from());
     let (flushes, each) = (answer.flushes(), answer.each_takes());
-    let paid = answer.pays_most(verdict.shares);
+    let paid = answer.pays_most(is_shared);
     let aside = [answer.besides(), answer.no_shootdowns(), answer.sent_by_others()];
     let room = LINES - lines.len() - each.iter().chain(aside.iter().flatten()).count();
     // If room is short, we first drop lines that repeat the tables.

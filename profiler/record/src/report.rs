@@ -15,7 +15,7 @@ use crate::attribute::Weight;
 use crate::figures::{Range, place};
 
 /// The figures of one site.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct SiteRow {
     /// The program.
     pub program: String,
@@ -49,8 +49,6 @@ pub struct SiteRow {
     pub locked_ns: f64,
     /// Page faults in memory that calls from here gave back.
     pub refaults: u64,
-    /// The time of these page faults in nanoseconds. `None` if they weren't timed and the host's price isn't known.
-    pub refault_ns: Option<Range>,
     /// Waits and lost time as a share of the program's CPU time. Computed from the timed interrupts.
     ///
     /// `None` if no interrupt was timed or the CPU time isn't known.
@@ -73,7 +71,7 @@ impl SiteRow {
 }
 
 /// The figures of one program.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct ProgramRow {
     /// Its name.
     pub name: String,
@@ -111,7 +109,7 @@ pub struct OtherRow {
 }
 
 /// The result of an analysis.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The lines of the answer.
     pub answer: Vec<String>,
@@ -126,7 +124,6 @@ pub struct Report {
     /// Changes that would help.
     pub advice: Vec<Advice>,
     /// Whole stacks, folded, and their weights. Each has the program, then its frames from the outermost inwards.
-    #[serde(skip)]
     pub folded: BTreeMap<String, Weight>,
     /// Shootdown interrupts, from `/proc/interrupts` if it was read, otherwise from the recorded events.
     pub interrupts: u64,

@@ -168,7 +168,6 @@ fn row(site: &Site, scales: SampleScales, cpu_ns: Option<f64>, from: &Attributio
         stolen,
         locked_ns: site.locked_ns as f64 * calls,
         refaults: scaled(site.refaults, faults),
-        refault_ns: site.refill_ns(from.prices.as_ref()).map(|ns| ns.times(faults)),
         share: cpu_ns
             .filter(|_| site.timed > 0)
             .map(|cpu| initiator.plus(stolen).within(site.spread()).of_all(cpu)),

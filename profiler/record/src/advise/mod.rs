@@ -131,7 +131,12 @@ pub fn advise(
         site.refaults as f64 * scales.faults(from, &site.place.program) >= 10.0 * LEAST
     };
     let mut known: FxHashMap<Arc<str>, Program> = FxHashMap::default();
-    for site in &subjects(sites) {
+    // Kernel work for one reason in one program is one site, because one change removes all of it.
+    let same_program = |one: &Site, other: &Site| one.place.program == other.place.program;
+    let same_reason = |one: &Site, other: &Site| {
+        one.kernel && other.kernel && same_program(one, other) && one.place.call == other.place.call
+    };
+    for site in &merged(sites, same_reason) {
         let name = &site.place.program;
         let program = known.entry(name.clone()).or_insert_with(|| Program::of(from, scales, name));
         if site.estimate() < LEAST && !is_much_filled(site) && !program.is_much_filled(site) {
@@ -141,7 +146,8 @@ pub fn advise(
         let (refilled, at) = (program.refilled(site), place(site));
         advice.extend(proposals.filter_map(|change| about.considered(site, change, refilled, &at)));
     }
-    for whole in programs(sites).iter().filter(|site| site.estimate() >= LEAST) {
+    // Some changes don't depend on the site.
+    for whole in merged(sites, same_program).iter().filter(|site| site.estimate() >= LEAST) {
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
         // Moving to other CPUs doesn't change page faults.
@@ -400,20 +406,20 @@ impl RelatedInterrupts {
         let number = from.sites.iter().position(|site| site.place == giver.place);
         let mut all = RelatedInterrupts::default();
         for site in &from.sites {
-            let Some(&given) = number.and_then(|giver| site.given.get(&giver)) else {
-                if site.whole == 0 && protects(site) && site.place.program == giver.place.program {
-                    let most = |most| Range { least: 0.0, most };
-                    let cost = site.waited.plus(site.stolen).times(site.weight);
-                    all.interrupts = all.interrupts.plus(most(site.estimate()));
-                    all.ns = all.ns.plus(most(cost.most));
+            let each = match number.and_then(|giver| site.given.get(&giver)) {
+                Some(&given) => {
+                    let known: u64 = site.given.values().sum();
+                    let unknown = site.interrupts.saturating_sub(known) as f64;
+                    let least = given as f64;
+                    Range { least, most: least + unknown * least / known.max(1) as f64 }
                 }
-                continue;
-            };
-            let known: u64 = site.given.values().sum();
-            let unknown = site.interrupts.saturating_sub(known) as f64;
-            let each = Range {
-                least: given as f64,
-                most: given as f64 + unknown * given as f64 / known.max(1) as f64,
+                None if site.whole == 0
+                    && protects(site)
+                    && site.place.program == giver.place.program =>
+                {
+                    Range { least: 0.0, most: site.interrupts as f64 }
+                }
+                None => continue,
             };
             all.interrupts = all.interrupts.plus(each.times(site.weight));
             let cost = site.waited.plus(site.stolen).times(site.weight);
@@ -425,34 +431,16 @@ impl RelatedInterrupts {
     }
 }
 
-/// Merges sites for advice. Kernel work for one reason in one program becomes one site, because one change removes all
-/// of it.
-fn subjects(sites: &[&Site]) -> Vec<Site> {
-    let mut subjects: Vec<Site> = Vec::new();
+/// Merges sites that are alike.
+fn merged(sites: &[&Site], alike: impl Fn(&Site, &Site) -> bool) -> Vec<Site> {
+    let mut merged: Vec<Site> = Vec::new();
     for &site in sites {
-        let alike = |known: &&mut Site| {
-            known.kernel
-                && known.place.program == site.place.program
-                && known.place.call == site.place.call
-        };
-        match subjects.iter_mut().find(alike).filter(|_| site.kernel) {
+        match merged.iter_mut().find(|known| alike(known, site)) {
             Some(known) => known.add(site),
-            None => subjects.push(site.clone()),
+            None => merged.push(site.clone()),
         }
     }
-    subjects
-}
-
-/// Merges the sites of each program, for changes that don't depend on the site.
-fn programs(sites: &[&Site]) -> Vec<Site> {
-    let mut programs: Vec<Site> = Vec::new();
-    for &site in sites {
-        match programs.iter_mut().find(|known| known.place.program == site.place.program) {
-            Some(known) => known.add(site),
-            None => programs.push(site.clone()),
-        }
-    }
-    programs
+    merged
 }
 
 /// Names the next cost at the site after the change.

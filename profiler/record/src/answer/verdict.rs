@@ -17,20 +17,6 @@ const MISSED: &str = "Unknown: most interrupts in /proc/interrupts were not reco
 /// The same if the kernel hid the names by which shootdowns are recognized.
 const HIDDEN: &str = "Unknown: the kernel hides function names; record as root (CAP_SYSLOG)";
 
-pub(super) struct Verdict {
-    pub(super) line: Line,
-    /// Whether it names the share of the program that pays most.
-    pub(super) shares: bool,
-}
-
-impl Verdict {
-    /// Creates a verdict without a share.
-    fn of(line: Line) -> Verdict {
-        let shares = false;
-        Verdict { line, shares }
-    }
-}
-
 /// Begins a verdict with this text.
 fn said(text: &str) -> Line {
     Line::new("Verdict").text(text)
@@ -83,32 +69,31 @@ impl Answer<'_> {
         but_for(line, left_out)
     }
 
-    /// Returns the verdict. If shootdowns don't matter, page faults may.
-    pub(super) fn verdict(&self) -> Verdict {
+    /// Returns the verdict, and whether it names the share of the program that pays most. If shootdowns don't matter,
+    /// page faults may.
+    pub(super) fn verdict(&self) -> (Line, bool) {
         let verdict = self.of_tlb();
-        let is_no = verdict.line.begins("It is not your TLB");
-        match self.filling().filter(|_| is_no).and_then(|filling| filling.verdict()) {
-            Some(line) => Verdict::of(line),
-            None => verdict,
-        }
+        let is_no = verdict.0.begins("It is not your TLB");
+        let filling = self.filling().filter(|_| is_no);
+        filling.and_then(|filling| filling.verdict()).map_or(verdict, |line| (line, false))
     }
 
     /// Returns the verdict on shootdowns alone.
-    fn of_tlb(&self) -> Verdict {
+    fn of_tlb(&self) -> (Line, bool) {
         // Without the events of most interrupts, a verdict would have no basis.
         let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
         if self.row.is_some_and(is_missed) {
             let is_hidden =
                 |row: &OtherRow| row.cause == UNKNOWN && 2.0 * row.count as f64 > self.seen;
             let hidden = self.report.others.iter().any(is_hidden);
-            return Verdict::of(said(if hidden { HIDDEN } else { MISSED }));
+            return (said(if hidden { HIDDEN } else { MISSED }), false);
         }
         if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
-            return Verdict::of(said("Unknown: this recording has no events of shootdowns"));
+            return (said("Unknown: this recording has no events of shootdowns"), false);
         }
         let is_few = |program| self.judged.are_few() && self.judged.is_left_out(program);
         let Some((program, share)) = self.worst.filter(|(program, _)| !is_few(program)) else {
-            return Verdict::of(self.shareless());
+            return (self.shareless(), false);
         };
         let is_guessed = share.least < MATTERS && is_guess(program);
         let filling = self.filling();
@@ -139,7 +124,7 @@ impl Answer<'_> {
                 .text("time")
                 .remark(" to it")
         };
-        Verdict { line, shares: share.most < MATTERS || !is_guessed }
+        (line, share.most < MATTERS || !is_guessed)
     }
 
     /// Describes that even the program that pays most loses little.

@@ -85,8 +85,6 @@ pub struct Attribution {
     pub barriers: (u64, u64),
     /// Flushes that were seen on targets.
     pub received: u64,
-    /// Received flushes whose request was not found.
-    pub unmatched: u64,
     /// `tlb_flush` events with reason "remote IPI send". That's no count of interrupts.
     pub asked: u64,
     /// Events that were lost.
@@ -433,7 +431,7 @@ impl Attribution {
                 self.entered(sample, program, call)
             }
             Event::Exit { result } => self.returned(sample, program, result),
-            Event::Lock { got } => self.lock(sample.tid, program, now, got),
+            Event::Lock { got } => self.lock(sample.tid, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => self.faulted(sample),
             // A switch belongs to no call, and sets the CPU's `since` itself.
@@ -463,7 +461,6 @@ impl Attribution {
         });
         if flush {
             self.received += 1;
-            self.unmatched += u64::from(request.is_none());
             if let Some(sender) = request.and_then(|id| self.requests.get(id)) {
                 *self.matrix.entry((sender.program, program)).or_default() += 1;
             }
@@ -472,7 +469,6 @@ impl Attribution {
 
     /// Begins a system call.
     fn entered(&mut self, sample: &Sample, program: usize, call: Call) {
-        self.seen.calls = true;
         self.close(sample.tid, sample.time_ns);
         self.threads.entry(sample.tid).or_default().call = Some(call);
         if !sample.stack.is_empty() {

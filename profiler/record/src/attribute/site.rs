@@ -262,8 +262,6 @@ pub struct Program {
     pub taken: u64,
     /// Interrupts that it took by the kernel's sums, and their work in nanoseconds. Zero without such sums.
     pub summed: (u64, u64),
-    /// Waits for `mmap_lock` outside of calls that flush, in nanoseconds.
-    pub locked_ns: u64,
     /// Page faults.
     pub faults: u64,
     /// Page faults of its short-lived forks: forked during the recording, without `execve`, and ended.
@@ -307,14 +305,10 @@ pub struct EventKinds {
     pub interrupts: bool,
     /// `sched_switch`.
     pub switches: bool,
-    /// System calls.
-    pub calls: bool,
     /// Stacks.
     pub stacks: bool,
     /// `tlb_flush`.
     pub flushes: bool,
     /// `mmap_lock`.
     pub locks: bool,
-    /// Page faults.
-    pub faults: bool,
 }

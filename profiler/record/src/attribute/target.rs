@@ -44,7 +44,6 @@ impl Attribution {
             time.flushes.push(found);
         }
         let Some(request) = found.and_then(|id| self.requests.get_mut(id)) else {
-            self.unmatched += 1;
             return;
         };
         request.done = request.done.max(Some(now));

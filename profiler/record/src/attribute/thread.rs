@@ -98,7 +98,6 @@ impl Attribution {
             self.barriers.1 += now.saturating_sub(call.start_ns);
         }
         let Some(site) = call.site else {
-            self.programs[program].locked_ns += call.locked_ns;
             return;
         };
         let of = &mut self.sites[site];
@@ -132,25 +131,19 @@ impl Attribution {
         }
     }
 
-    pub(super) fn lock(&mut self, tid: u32, program: usize, now: u64, got: bool) {
+    pub(super) fn lock(&mut self, tid: u32, now: u64, got: bool) {
         self.seen.locks = true;
         let thread = self.threads.entry(tid).or_default();
         if !got {
             thread.lock_since = Some(now);
             return;
         }
-        let Some(since) = thread.lock_since.take() else {
-            return;
-        };
-        let waited = now.saturating_sub(since);
-        match &mut thread.call {
-            Some(call) => call.locked_ns += waited,
-            None => self.programs[program].locked_ns += waited,
+        if let (Some(since), Some(call)) = (thread.lock_since.take(), &mut thread.call) {
+            call.locked_ns += now.saturating_sub(since);
         }
     }
 
     pub(super) fn fault(&mut self, sample: &Sample, program: usize, address: u64) {
-        self.seen.faults = true;
         let now = sample.time_ns;
         self.programs[program].faults += 1;
         if let Some(faults) = self.forked.get_mut(&sample.pid) {
