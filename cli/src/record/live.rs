@@ -98,7 +98,6 @@ impl LiveArgs {
             overhead: self.overhead() / 100.0,
             sums: SumMode::Beside,
             outlives: self.seconds.is_some(),
-            buffer: None,
         };
         let mut scope = self.scope();
         if let Scope::Command(command) = &mut scope

@@ -51,7 +51,6 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         overhead: args.overhead / 100.0,
         sums: SumMode::Alone,
         outlives: false,
-        buffer: None,
     };
     let absent = |pid: &u32| Some((*pid, no_process(*pid)?));
     if let Some((pid, why)) = args.pids.iter().find_map(absent) {

@@ -6,33 +6,28 @@
 
 use crate::perf::{Flushes, Sample, Value};
 
-/// System calls that may interrupt other CPUs, to flush or otherwise, or give memory back. Each has its number on this
-/// machine.
-pub(crate) const CALLS: [(&str, libc::c_long); 19] = [
-    ("brk", libc::SYS_brk),
-    ("fallocate", libc::SYS_fallocate),
-    ("ftruncate", libc::SYS_ftruncate),
-    ("madvise", libc::SYS_madvise),
-    ("mbind", libc::SYS_mbind),
-    ("membarrier", libc::SYS_membarrier),
-    ("migrate_pages", libc::SYS_migrate_pages),
-    ("mmap", libc::SYS_mmap),
-    ("move_pages", libc::SYS_move_pages),
-    ("mprotect", libc::SYS_mprotect),
-    ("mremap", libc::SYS_mremap),
-    ("msync", libc::SYS_msync),
-    ("munmap", libc::SYS_munmap),
-    ("pkey_mprotect", libc::SYS_pkey_mprotect),
-    ("process_madvise", libc::SYS_process_madvise),
-    ("process_mrelease", libc::SYS_process_mrelease),
-    ("remap_file_pages", libc::SYS_remap_file_pages),
-    ("shmdt", libc::SYS_shmdt),
-    ("userfaultfd", libc::SYS_userfaultfd),
+/// System calls that may interrupt other CPUs, to flush or otherwise, or give memory back.
+pub(crate) const CALLS: [&str; 19] = [
+    "brk",
+    "fallocate",
+    "ftruncate",
+    "madvise",
+    "mbind",
+    "membarrier",
+    "migrate_pages",
+    "mmap",
+    "move_pages",
+    "mprotect",
+    "mremap",
+    "msync",
+    "munmap",
+    "pkey_mprotect",
+    "process_madvise",
+    "process_mrelease",
+    "remap_file_pages",
+    "shmdt",
+    "userfaultfd",
 ];
-
-pub(crate) fn is_listed(call: &str) -> bool {
-    CALLS.iter().any(|(name, _)| *name == call)
-}
 
 /// The reasons of `tlb:tlb_flush` other than a context switch, which is 0. Their numbers haven't changed since Linux 4.
 pub mod reason {

@@ -53,7 +53,7 @@ pub fn recorded() -> Vec<EventRequest> {
         one("mmap_lock:mmap_lock_start_locking", false, Stack::Absent),
         one("mmap_lock:mmap_lock_acquire_returned", false, Stack::Absent),
     ];
-    for (call, _) in CALLS {
+    for call in CALLS {
         for end in ["enter", "exit"] {
             wanted.push(one(&format!("syscalls:sys_{end}_{call}"), false, Stack::Absent));
         }

@@ -6,8 +6,8 @@
 //! lost. The result is a [`report::Report`] with the advice of [`advise`]. [`show`] writes it in other formats.
 //!
 //! * [`trial`] measures whether a change helped.
-//! * [`events`] lists the events of a live recording.
-//! * [`top`] computes the costs second by second, while they arise.
+//! * `events` (Linux only) lists the events of a live recording.
+//! * `top` (Linux only) computes the costs second by second, while they arise.
 //! * [`workload`] turns a recording into a workload that we can run again.
 //!
 //! We drop each event once it's added up. So memory grows with the number of different places and stacks, not with the
@@ -17,6 +17,7 @@ pub mod advise;
 mod answer;
 pub mod attribute;
 mod event;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod events;
 pub mod figures;
 pub mod import;
@@ -27,6 +28,7 @@ pub mod report;
 mod scales;
 pub mod show;
 mod stack;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod top;
 pub mod trial;
 mod understand;

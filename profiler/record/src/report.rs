@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::advise::Advice;
-use crate::attribute::Weight;
+use crate::attribute::Weights;
 use crate::figures::{Range, place};
 
 /// The figures of one site.
@@ -124,7 +124,7 @@ pub struct Report {
     /// Changes that would help.
     pub advice: Vec<Advice>,
     /// Whole stacks, folded, and their weights. Each has the program, then its frames from the outermost inwards.
-    pub folded: BTreeMap<String, Weight>,
+    pub folded: BTreeMap<String, Weights>,
     /// Shootdown interrupts, from `/proc/interrupts` if it was read, otherwise from the recorded events.
     pub interrupts: u64,
     /// Shootdown interrupts that are attributed to a call or a reason.

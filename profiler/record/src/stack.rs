@@ -349,113 +349,89 @@ fn folded(stack: &[Frame]) -> String {
 mod tests {
     use super::*;
 
-    fn frame(kernel: bool, symbol: &str, module: &str) -> Frame {
-        let text = |text: &str| (!text.is_empty()).then(|| Arc::from(text));
-        Frame { address: 0x1234, kernel, symbol: text(symbol), module: text(module) }
-    }
-
-    fn site_of(stack: &[Frame]) -> Vec<String> {
-        tell(stack).site.iter().map(ToString::to_string).collect()
+    /// Returns the information in a stack. Functions of the kernel end with `_[k]`, others with `@` and their file.
+    /// Unknown frames are `?`.
+    fn told(stack: &str) -> StackInfo {
+        let frame = |word: &str| {
+            let kernel = word.strip_suffix("_[k]").map(|symbol| (symbol, "[kernel]"));
+            let known = kernel.or(word.split_once('@'));
+            Frame {
+                address: 0x1234,
+                kernel: kernel.is_some(),
+                symbol: known.map(|(symbol, _)| symbol.into()),
+                module: known.map(|(_, module)| module.into()),
+            }
+        };
+        tell(&stack.split(' ').map(frame).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_site_ends_at_the_programs_own_frame() {
-        let stack = [
-            frame(true, "flush_tlb_mm_range", "[kernel]"),
-            frame(true, "__x64_sys_madvise", "[kernel]"),
-            frame(false, "__madvise", "/usr/lib/libc.so.6"),
-            frame(false, "pages_decommit", "/usr/lib/libjemalloc.so.2"),
-            frame(false, "handle_request", "/opt/server"),
-            frame(false, "main", "/opt/server"),
-        ];
-        let told = tell(&stack);
-        assert_eq!(site_of(&stack), ["__madvise", "pages_decommit", "handle_request"]);
-        assert_eq!((told.call.as_deref(), told.cause), (Some("madvise"), None));
-        assert_eq!(
-            &*told.folded,
-            "main;handle_request;pages_decommit;__madvise;__x64_sys_madvise_[k];flush_tlb_mm_range_[k]"
-        );
-    }
-
-    #[test]
-    fn a_runtime_that_is_linked_in_is_not_the_programs_own() {
-        let stack = [
-            frame(false, "runtime.madvise", "/opt/go"),
-            frame(false, "runtime.sysUnused", "/opt/go"),
-            frame(false, "main.work", "/opt/go"),
-        ];
-        assert_eq!(site_of(&stack).len(), 3);
-        // Without its last frame it's a thread of the runtime: all frames remain.
-        assert_eq!(site_of(&stack[..2]).len(), 2);
-    }
-
-    #[test]
-    fn a_stack_that_breaks_off_says_so() {
-        let stack = [
-            frame(false, "__madvise", "/usr/lib/libc.so.6"),
-            frame(false, "", ""),
-            frame(false, "", ""),
-        ];
-        assert_eq!(site_of(&stack), ["__madvise", "[unknown]"]);
+        let madvise = "flush_tlb_mm_range_[k] __x64_sys_madvise_[k] __madvise@/usr/lib/libc.so.6";
+        let own = "decommit@/usr/lib/libjemalloc.so.2 handle_request@/opt/server main@/opt/server";
+        for (stack, site) in [
+            (format!("{madvise} {own}"), "__madvise decommit handle_request"),
+            // A runtime that is linked in isn't the program's own. Without its last frame it's a thread of the runtime.
+            (
+                "runtime.madvise@/opt/go runtime.sysUnused@/opt/go main.work@/opt/go".to_owned(),
+                "runtime.madvise runtime.sysUnused main.work",
+            ),
+            (
+                "runtime.madvise@/opt/go runtime.sysUnused@/opt/go".to_owned(),
+                "runtime.madvise runtime.sysUnused",
+            ),
+            // A stack that breaks off.
+            ("__madvise@/usr/lib/libc.so.6 ? ?".to_owned(), "__madvise [unknown]"),
+            // In a kernel thread, the site is the cause.
+            ("balance_pgdat.isra.0_[k] kswapd_[k]".to_owned(), "balance_pgdat"),
+        ] {
+            assert_eq!(told(&stack).site.join(" "), site, "{stack}");
+        }
+        let info = told(&format!("{madvise} {own}"));
+        assert_eq!((info.call.as_deref(), info.cause), (Some("madvise"), None));
+        let folded =
+            "main;handle_request;decommit;__madvise;__x64_sys_madvise_[k];flush_tlb_mm_range_[k]";
+        assert_eq!(&*info.folded, folded);
     }
 
     #[test]
     fn the_kernels_own_reasons_come_before_the_call() {
-        let stack = [
-            frame(true, "try_to_unmap_flush", "[kernel]"),
-            frame(true, "do_try_to_free_pages", "[kernel]"),
-            frame(true, "__x64_sys_read", "[kernel]"),
-            frame(false, "main", "/opt/server"),
-        ];
-        assert_eq!(tell(&stack).cause, Some("reclaim (direct)"));
-        let pageout = [
-            frame(true, "reclaim_pages", "[kernel]"),
-            frame(true, "__x64_sys_madvise", "[kernel]"),
-        ];
-        assert_eq!(tell(&pageout).cause, None);
-        let kswapd =
-            [frame(true, "balance_pgdat.isra.0", "[kernel]"), frame(true, "kswapd", "[kernel]")];
-        assert_eq!(site_of(&kswapd), ["balance_pgdat"]);
+        for (stack, cause) in [
+            (
+                "do_try_to_free_pages_[k] __x64_sys_read_[k] main@/opt/server",
+                Some("reclaim (direct)"),
+            ),
+            ("reclaim_pages_[k] __x64_sys_madvise_[k]", None),
+            // Migration that was asked for is a call.
+            ("migrate_pages_[k] __x64_sys_move_pages_[k]", None),
+            ("migrate_pages_[k]", Some("migration")),
+        ] {
+            assert_eq!(told(stack).cause, cause, "{stack}");
+        }
     }
 
     #[test]
     fn a_call_whose_own_function_has_left_the_stack_is_known_by_what_serves_it() {
-        let served_by = |symbols: &[&str]| {
-            let mut stack = vec![frame(true, "flush_tlb_mm_range", "[kernel]")];
-            stack.extend(symbols.iter().map(|symbol| frame(true, symbol, "[kernel]")));
-            stack.push(frame(true, "entry_SYSCALL_64_after_hwframe", "[kernel]"));
-            let told = tell(&stack);
-            told.call.or(told.outermost).map(|call| call.to_string())
-        };
-        for (symbols, call) in [
-            (&["do_mmap", "vm_mmap_pgoff", "do_syscall_64"][..], "mmap"),
-            (&["vm_mmap_pgoff", "ksys_mmap_pgoff", "__x64_sys_mmap", "do_syscall_64"], "mmap"),
+        for (stack, call) in [
+            ("do_mmap_[k] vm_mmap_pgoff_[k] do_syscall_64_[k]", Some("mmap")),
             (
-                &["do_mmap", "vm_mmap_pgoff", "elf_load", "__x64_sys_execve", "do_syscall_64"],
-                "execve",
+                "vm_mmap_pgoff_[k] ksys_mmap_pgoff_[k] __x64_sys_mmap_[k] do_syscall_64_[k]",
+                Some("mmap"),
             ),
             (
-                &["do_mmap", "vm_mmap_pgoff", "elf_load", "do_execveat_common", "do_syscall_64"],
-                "execve",
+                "vm_mmap_pgoff_[k] elf_load_[k] __x64_sys_execve_[k] do_syscall_64_[k]",
+                Some("execve"),
             ),
             (
-                &["vm_munmap", "do_something_new", "x64_sys_call", "do_syscall_64"],
-                "do_something_new",
+                "vm_mmap_pgoff_[k] elf_load_[k] do_execveat_common_[k] do_syscall_64_[k]",
+                Some("execve"),
             ),
+            ("vm_munmap_[k] do_new_[k] x64_sys_call_[k] do_syscall_64_[k]", Some("do_new")),
+            // A page fault isn't a system call.
+            ("handle_mm_fault_[k] exc_page_fault_[k]", None),
         ] {
-            assert_eq!(served_by(symbols).as_deref(), Some(call), "{symbols:?}");
+            let info = told(&format!("flush_tlb_mm_range_[k] {stack} entry_SYSCALL_64_[k]"));
+            assert_eq!(info.call.or(info.outermost).as_deref(), call, "{stack}");
         }
-        // A page fault isn't a system call.
-        assert_eq!(served_by(&["handle_mm_fault", "exc_page_fault"]), None);
-    }
-
-    #[test]
-    fn migration_that_was_asked_for_is_a_call() {
-        let asked = [
-            frame(true, "migrate_pages", "[kernel]"),
-            frame(true, "__x64_sys_move_pages", "[kernel]"),
-        ];
-        assert_eq!(tell(&asked).cause, None);
-        assert_eq!(tell(&asked[..1]).cause, Some("migration"));
     }
 }

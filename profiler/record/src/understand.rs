@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::attribute::site::{Place, Site, spread};
-use crate::attribute::{Attribution, ENOUGH, Program, Weight};
+use crate::attribute::{Attribution, ENOUGH, Program, Weights};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
 use crate::scales::{RAN_NS, SampleScales, scale};
@@ -181,8 +181,9 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
         .iter()
         .filter(|program| !program.name.starts_with("swapper") && &*program.name != "<idle>")
         .map(|program| {
-            let own = from.sites.iter().filter(|site| site.place.program == program.name);
-            let costs = Costs::of(own);
+            let sites = || from.sites.iter().filter(|site| site.place.program == program.name);
+            let sent: f64 = sites().map(Site::estimate).sum();
+            let timed = sites().map(|site| site.timed).sum();
             let (taken, stolen) = taken(program, scale);
             let recording = from.prices.as_ref();
             let recording = recording.map_or(0.0, |prices| program.events.ns(prices.event_ns));
@@ -196,18 +197,18 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let told =
                 told.filter(|&told| told >= RAN_NS || seen.is_none() && told >= RAN_NS / 2.0);
             let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
-            let waited = costs.waited();
+            let waited = waited(sites());
             ProgramRow {
                 name: program.name.to_string(),
                 cpu_ns,
-                sent: costs.sent.round() as u64,
-                timed: costs.timed,
+                sent: sent.round() as u64,
+                timed,
                 taken,
                 waited,
                 stolen,
                 // Without timed interrupts their cost isn't known.
                 share: cpu_ns
-                    .filter(|_| costs.sent == 0.0 || costs.timed > 0)
+                    .filter(|_| sent == 0.0 || timed > 0)
                     .filter(|_| waited.most + stolen.most > 0.0)
                     .map(|cpu| waited.plus(stolen).of_all(cpu)),
             }
@@ -238,39 +239,19 @@ fn taken(program: &Program, scale: f64) -> (u64, Range) {
     }
 }
 
-/// A program's costs as an initiator.
-#[derive(Clone, Copy, Default)]
-struct Costs {
-    /// The wait, computed from the timed interrupts.
-    waited: Range,
-    /// The variance of the wait because few interrupts were timed. We add up squares, because sites vary independently.
-    deviation: Range,
-    sent: f64,
-    timed: u64,
-}
-
-impl Costs {
-    fn of<'s>(sites: impl Iterator<Item = &'s Site>) -> Costs {
-        let mut all = Costs::default();
-        for site in sites {
-            all.sent += site.estimate();
-            all.timed += site.timed;
-            if site.timed == 0 {
-                continue;
-            }
-            let waited = site.waited.times(site.weight);
-            all.waited = all.waited.plus(waited);
-            all.deviation.least += (waited.least * site.spread()).powi(2);
-            all.deviation.most += (waited.most * site.spread()).powi(2);
-        }
-        all
+/// Returns bounds for the time that a program waited as an initiator, given its sites.
+fn waited<'s>(sites: impl Iterator<Item = &'s Site>) -> Range {
+    // The variance is large if few interrupts were timed. We add up squares, because sites vary independently.
+    let (mut waited, mut variance) = (Range::default(), Range::default());
+    for site in sites.filter(|site| site.timed > 0) {
+        let of = site.waited.times(site.weight);
+        waited = waited.plus(of);
+        variance.least += (of.least * site.spread()).powi(2);
+        variance.most += (of.most * site.spread()).powi(2);
     }
-
-    fn waited(self) -> Range {
-        Range {
-            least: (self.waited.least - self.deviation.least.sqrt()).max(0.0),
-            most: self.waited.most + self.deviation.most.sqrt(),
-        }
+    Range {
+        least: (waited.least - variance.least.sqrt()).max(0.0),
+        most: waited.most + variance.most.sqrt(),
     }
 }
 
@@ -347,29 +328,24 @@ fn matrix(from: &Attribution) -> Vec<(String, String, u64)> {
 
 /// Returns stacks with their part of the figures of each site. If no whole stack of a site was recorded, its own frames
 /// are the stack.
-fn folded(from: &Attribution) -> BTreeMap<String, Weight> {
+fn folded(from: &Attribution) -> BTreeMap<String, Weights> {
     let mut stacks: BTreeMap<usize, Vec<(&Arc<str>, u64)>> = BTreeMap::new();
     for ((site, stack), &interrupts) in &from.folded {
         let of = stacks.entry(*site).or_default();
         of.push((stack, interrupts));
     }
-    let mut folded: BTreeMap<String, Weight> = BTreeMap::new();
+    let mut folded: BTreeMap<String, Weights> = BTreeMap::new();
     for (index, site) in from.sites.iter().enumerate() {
-        let all = Weight {
-            interrupts: site.estimate().round() as u64,
-            stolen_ns: (site.stolen.most * site.weight).round() as u64,
-            waited_ns: (site.waited.least * site.weight).round() as u64,
-        };
-        if all.interrupts == 0 {
+        let times = [site.stolen.most, site.waited.least].map(|ns| ns * site.weight);
+        let all = [site.estimate(), times[0], times[1]].map(|of| of.round() as u64);
+        if all[0] == 0 {
             continue;
         }
         let known = stacks.remove(&index).unwrap_or_default();
         let recorded: u64 = known.iter().map(|(_, interrupts)| interrupts).sum();
         let mut add = |stack: String, part: f64| {
-            let weight = folded.entry(stack).or_default();
-            weight.interrupts += scaled(all.interrupts, part);
-            weight.stolen_ns += scaled(all.stolen_ns, part);
-            weight.waited_ns += scaled(all.waited_ns, part);
+            let weights = folded.entry(stack).or_default();
+            weights.iter_mut().zip(all).for_each(|(sum, of)| *sum += scaled(of, part));
         };
         if recorded == 0 {
             let Place { program, call, frames } = &site.place;
@@ -410,7 +386,7 @@ mod tests {
             from.folded.insert((0, stack.into()), interrupts);
         }
         let folded = folded(&from);
-        let weights = folded.iter().map(|(stack, of)| (&**stack, of.interrupts, of.stolen_ns));
+        let weights = folded.iter().map(|(stack, of)| (&**stack, of[0], of[1]));
         assert_eq!(
             weights.collect::<Vec<_>>(),
             [

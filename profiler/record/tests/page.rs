@@ -17,13 +17,8 @@ use serde_json::Value;
 
 const PERF: &str = include_str!("recordings/perf.txt");
 
-/// Returns the page of the recording, and its trace.
-fn shown(text: &str) -> (String, Vec<u8>) {
-    shown_without(text, None)
-}
-
-/// Does the same with a gap in the recording between two times.
-fn shown_without(text: &str, gap: Option<(u64, u64)>) -> (String, Vec<u8>) {
+/// Returns the page of the recording, and its trace. Nothing was recorded between two times.
+fn shown(text: &str, gap: Option<(u64, u64)>) -> (String, Vec<u8>) {
     let mut source = Import::read(Cursor::new(text.to_owned()), "recording", None).unwrap();
     let mut observer = (Perfetto::new(Vec::new()), Timeline::default());
     let all = quell_record::analyse(&mut source, &mut observer, &mut |_, _| true).unwrap();
@@ -84,7 +79,7 @@ fn the_page_can_be_used_on_every_width() {
     let Some(browser) = Browser::find("the page of a recording") else {
         return;
     };
-    let (page, _) = shown(PERF);
+    let (page, _) = shown(PERF, None);
     for width in [390, 1280] {
         let found = browser.ask(&page, width, USE);
         assert_eq!(found["room"], width, "{found}");
@@ -114,11 +109,11 @@ fn the_page_can_be_used_on_every_width() {
 
 #[test]
 fn the_page_says_what_part_was_recorded() {
-    let (whole, _) = shown(PERF);
+    let (whole, _) = shown(PERF, None);
     assert!(!whole.contains("Hatched parts"));
     // The recording has times from 40881.2649 s to 40881.2721 s.
     let gap = (40_881_267_000_000, 40_881_268_500_000);
-    let (page, _) = shown_without(PERF, Some(gap));
+    let (page, _) = shown(PERF, Some(gap));
     let said = page.split("id=\"recorded\">").nth(1).unwrap();
     let percent: f64 = said.split(' ').next().unwrap().parse().unwrap();
     assert!((1.0..99.0).contains(&percent), "{percent}");
@@ -129,14 +124,14 @@ fn nothing_that_a_recording_says_becomes_part_of_the_page() {
     let evil = PERF
         .replace("flush_tlb_mm_range", "</script><script>evil()</script>")
         .replace("churn ", "<b>x</b> ");
-    let (page, _) = shown(&evil);
+    let (page, _) = shown(&evil, None);
     assert!(!page.contains("<script>evil"), "a function's name ends the script");
     assert!(!page.contains("<b>x"), "a thread's name is markup");
 }
 
 #[test]
 fn the_trace_is_json_with_a_slice_for_each_interrupt() {
-    let (_, trace) = shown(PERF);
+    let (_, trace) = shown(PERF, None);
     let trace: Value = serde_json::from_slice(&trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |kind: &str| events.iter().filter(|event| event["cat"] == kind).count();
@@ -152,7 +147,7 @@ fn the_trace_is_json_with_a_slice_for_each_interrupt() {
 
 #[test]
 fn an_arrow_leads_from_each_wait_to_its_interrupts() {
-    let (_, trace) = shown(PERF);
+    let (_, trace) = shown(PERF, None);
     let trace: Value = serde_json::from_slice(&trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let place = |event: &Value| (event["pid"].clone(), event["tid"].clone());

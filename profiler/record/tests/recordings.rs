@@ -97,40 +97,30 @@ fn the_json_has_the_keys_that_were_promised() {
 /// Checks that two initiators share the time around their flushes in one interrupt.
 #[test]
 fn an_interrupt_that_does_two_works_is_charged_once() {
-    let line = |who: &str, cpu: u32, ns: u64, event: &str| {
-        format!("{who} [{cpu:03}] 100.{ns:09}: {event}\n")
+    let mut all = Attribution::new();
+    let mut add = |time_ns, process, cpu, event: &str, fields| {
+        let mut event = sample(time_ns, process, event, fields);
+        event.cpu = cpu;
+        all.item(Item::Sample(event), &mut ());
     };
-    let queued = |csd: &str| {
-        format!(
-            "csd:csd_queue_cpu: cpu=1 callsite=smp_call_function_many_cond+0x1 func=flush_tlb_func csd={csd}"
-        )
-    };
-    let mut text = String::new();
-    for (who, cpu, at, call, csd) in [
-        (
-            "a 10/10",
-            0,
-            1000,
-            "madvise: start: 0x1000, len_in: 0x1000, behavior: 0x00000004",
-            "0x10",
-        ),
-        ("b 20/20", 2, 2200, "munmap: addr: 0x5000, len: 0x1000", "0x20"),
-    ] {
-        text += &line(who, cpu, at, &format!("syscalls:sys_enter_{call}"));
-        text += &line(who, cpu, at + 100, "tlb:tlb_flush: pages:1 reason:remote ipi send (4)");
-        text += &line(who, cpu, at + 200, &queued(csd));
+    let work = |csd| [vec![number("csd", csd)], work()].concat();
+    let (one, two, target) = ((10, "a"), (20, "b"), (30, "c"));
+    for (process, cpu, at, call, csd) in [(one, 0, 1000, "madvise", 1), (two, 2, 2200, "munmap", 2)]
+    {
+        add(at, process, cpu, &format!("syscalls:sys_enter_{call}"), vec![number("len", 4096)]);
+        let flush = vec![number("pages", 1), number("reason", 4)];
+        add(at + 100, process, cpu, "tlb:tlb_flush", flush);
+        add(at + 200, process, cpu, "csd:csd_queue_cpu", work(csd));
     }
-    text += &line("c 30/30", 1, 3000, "irq_vectors:call_function_entry: vector=252");
-    for (csd, at) in [("0x10", 4000), ("0x20", 4200)] {
-        for (what, at) in [("entry", at), ("exit", at + 100)] {
-            let event = format!("csd:csd_function_{what}: func=flush_tlb_func csd={csd}");
-            text += &line("c 30/30", 1, at, &event);
-        }
+    add(3000, target, 1, "irq_vectors:call_function_entry", vec![]);
+    for (csd, at) in [(1, 4000), (2, 4200)] {
+        add(at, target, 1, "csd:csd_function_entry", work(csd));
+        add(at + 100, target, 1, "csd:csd_function_exit", work(csd));
     }
-    text += &line("c 30/30", 1, 9000, "irq_vectors:call_function_exit: vector=252");
-    text += &line("a 10/10", 0, 9500, "syscalls:sys_exit_madvise: 0x0");
-    text += &line("b 20/20", 2, 9600, "syscalls:sys_exit_munmap: 0x0");
-    let report = Report::new(analysed(&text), None);
+    add(9000, target, 1, "irq_vectors:call_function_exit", vec![]);
+    add(9500, one, 0, "syscalls:sys_exit_madvise", vec![]);
+    add(9600, two, 2, "syscalls:sys_exit_munmap", vec![]);
+    let report = Report::new(all, None);
     let stolen: Vec<f64> = report.sites.iter().map(|site| site.stolen.most).collect();
     // The interrupt took 6 us.
     assert_eq!(stolen, [3000.0, 3000.0], "{:?}", report.sites);

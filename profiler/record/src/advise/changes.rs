@@ -468,8 +468,8 @@ fn refilled_within(site: &Site, last: usize) -> f64 {
 
 /// Returns the share of refaults that kept memory saves.
 ///
-/// Each recorded refault within the chosen time is saved for certain. Refaults of one range come together, so few ranges
-/// don't show how many there were while nothing was recorded.
+/// Each recorded refault within the chosen time is saved for certain. Refaults of one range come together, so few
+/// ranges don't show how many there were while nothing was recorded.
 fn refilled_soon(site: &Site, chosen: usize, share: Range) -> Range {
     let soon = refilled_within(site, chosen);
     let ranges = site.refilled_ranges();

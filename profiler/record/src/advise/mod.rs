@@ -298,7 +298,8 @@ impl AdviceInputs<'_> {
         })
     }
 
-    /// Computes bounds for the time that a change saves, in nanoseconds. `refilled` is as in [`considered`](Self::considered).
+    /// Computes bounds for the time that a change saves, in nanoseconds. `refilled` is as in
+    /// [`considered`](Self::considered).
     ///
     /// We measured prices on this host, but not in this program. So the range also covers the prices at which the
     /// recorded events would explain all of the kernel's time.

@@ -49,9 +49,7 @@ impl<'r> FaultCost<'r> {
         };
         Some(line.text(format!(" {spent}")).remark(whole))
     }
-}
 
-impl FaultCost<'_> {
     /// Returns the share of this program, if it certainly exceeds that of shootdowns.
     pub(super) fn exceeds(&self, program: &str, lost: Range) -> Option<Range> {
         let share = self.share.filter(|_| self.name == Some(program));

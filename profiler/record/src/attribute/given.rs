@@ -46,12 +46,6 @@ pub(super) struct ReturnedMemory {
     pub(super) bytes: u64,
 }
 
-impl ReturnedMemory {
-    fn range(start: u64, bytes: u64) -> Self {
-        ReturnedMemory { ranges: vec![(start, bytes)], bytes }
-    }
-}
-
 /// Returns whether a call with this result failed.
 fn is_error(result: u64) -> bool {
     (-4095..0).contains(&result.cast_signed())
@@ -78,30 +72,23 @@ impl Attribution {
                 mapped.push(Mapping { start, bytes, offset });
             }
         }
-        match call.gives {
-            ReleasedRange::Nothing => ReturnedMemory::default(),
-            ReleasedRange::Range(start, bytes) => ReturnedMemory::range(start, bytes),
+        let range = match call.gives {
+            ReleasedRange::Nothing => None,
+            ReleasedRange::Range(start, bytes) => Some((start, bytes)),
             // If another site gave this memory back and no access touched it since, the call only makes it usable
             // again.
             ReleasedRange::Over(start, bytes) => {
                 let known = self.discards.find(owner, start);
-                match known.is_some_and(|known| !known.followed && Some(known.site) != site) {
-                    true => ReturnedMemory::default(),
-                    false => ReturnedMemory::range(start, bytes),
-                }
+                let is_given = known.is_some_and(|of| !of.followed && Some(of.site) != site);
+                (!is_given).then_some((start, bytes))
             }
-            ReleasedRange::Break => {
-                let Some(now) = result else {
-                    return ReturnedMemory::default();
-                };
+            ReleasedRange::Break => result.and_then(|now| {
                 let before = self.known.breaks.insert(pid, now).unwrap_or(now);
-                match before > now {
-                    true => ReturnedMemory::range(now, before - now),
-                    false => ReturnedMemory::default(),
-                }
-            }
+                (before > now).then(|| (now, before - now))
+            }),
             ReleasedRange::Vector => {
-                ReturnedMemory { ranges: call.ranges.clone(), bytes: result.unwrap_or(0) }
+                let (ranges, bytes) = (call.ranges.clone(), result.unwrap_or(0));
+                return ReturnedMemory { ranges, bytes };
             }
             ReleasedRange::File { file, offset, bytes } => {
                 let mapped = self.known.files.get(&(pid, file)).into_iter().flatten();
@@ -109,9 +96,11 @@ impl Attribution {
                 // Mappings from before the window are unknown, and so is the end of a truncated file.
                 let known = ranges.iter().map(|range| range.1).sum();
                 let is_hole = ranges.is_empty() && bytes < u64::MAX;
-                ReturnedMemory { bytes: if is_hole { bytes } else { known }, ranges }
+                return ReturnedMemory { bytes: if is_hole { bytes } else { known }, ranges };
             }
-        }
+        };
+        let bytes = range.map_or(0, |(_, bytes)| bytes);
+        ReturnedMemory { ranges: range.into_iter().collect(), bytes }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Attributes every flush to its cause.
 //!
-//! The meaning of an event depends on the state of its thread and its CPU. [`initiator`], [`target`] and [`thread`] handle the sides of a shootdown, and
-//! [`whole`] computes the result.
+//! The meaning of an event depends on the state of its thread and its CPU. [`initiator`], [`target`] and [`thread`]
+//! handle the sides of a shootdown, and [`whole`] computes the result.
 //!
 //! An initiator begins a flush (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its call.
 //! Each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and continues. The address of
@@ -35,7 +35,7 @@ use crate::event::{self, Event, ReleasedRange};
 use crate::stack::{StackInfo, Stacks};
 use discard::Discards;
 use request::Requests;
-pub use site::{ENOUGH, EventKinds, Evidence, Function, Program, Weight};
+pub use site::{ENOUGH, EventKinds, Evidence, Function, Program, Weights};
 use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
 
@@ -64,8 +64,8 @@ pub struct Attribution {
     requests: Requests,
     in_flight: FxHashMap<(u64, u32), u64>,
     summed: summed::FlushSums,
-    /// Two counts: interrupts of sums that we divided among several sites, and the few recorded interrupts that gave the
-    /// proportion.
+    /// Two counts: interrupts of sums that we divided among several sites, and the few recorded interrupts that gave
+    /// the proportion.
     pub guessed: (u64, u64),
     discards: Discards,
     known: given::History,
@@ -167,8 +167,6 @@ struct Cpu {
     interrupt: Option<u64>,
     /// Work in this interrupt: its request and its time.
     works: Vec<Work>,
-    /// The requests of flushes in this interrupt that only `tlb_flush` shows.
-    flushes: Vec<Option<u64>>,
 }
 
 #[derive(Clone, Debug)]
@@ -290,21 +288,16 @@ impl Attribution {
     }
 
     fn program(&mut self, sample: &Sample) -> usize {
-        if sample.tid == sample.pid {
-            // A program is named by its main thread.
-            let program = self.program_named(&sample.comm);
-            self.program_of_process.insert(sample.pid, program);
+        // A program is named by its main thread.
+        let is_main = sample.tid == sample.pid;
+        self.processes_known |= !is_main;
+        let known = self.program_of_process.get(&sample.pid).copied();
+        if let Some(program) = known.filter(|_| !is_main) {
             return program;
         }
-        self.processes_known = true;
-        match self.program_of_process.get(&sample.pid) {
-            Some(&program) => program,
-            None => {
-                let program = self.program_named(&sample.comm);
-                self.program_of_process.insert(sample.pid, program);
-                program
-            }
-        }
+        let program = self.program_named(&sample.comm);
+        self.program_of_process.insert(sample.pid, program);
+        program
     }
 
     /// Returns the owner of this sample's addresses.
@@ -411,7 +404,6 @@ impl Attribution {
                 let cpu = self.cpu(sample.cpu);
                 cpu.interrupt = Some(now);
                 cpu.works.clear();
-                cpu.flushes.clear();
             }
             Event::Interrupt { begin: false } => self.interrupted(sample, program),
             Event::Enter { call, start, bytes, how, file, maps, gives } => {

@@ -283,16 +283,8 @@ pub struct Function {
     pub ns: u64,
 }
 
-/// The weights of a stack.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Weight {
-    /// Interrupts sent.
-    pub interrupts: u64,
-    /// Nanoseconds that targets lost.
-    pub stolen_ns: u64,
-    /// Nanoseconds that initiators waited.
-    pub waited_ns: u64,
-}
+/// The weights of a stack: interrupts sent, nanoseconds that targets lost, and nanoseconds that initiators waited.
+pub type Weights = [u64; 3];
 
 /// The kinds of events that a recording has.
 #[derive(Clone, Copy, Debug, Default)]

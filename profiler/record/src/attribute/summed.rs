@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::site::{Place, Site};
 use super::{Attribution, ENOUGH};
-use crate::event::is_listed;
+use crate::event::CALLS;
 use crate::perf::{Flushes, Sample};
 use crate::stack::{self, StackInfo};
 
@@ -51,7 +51,7 @@ impl Attribution {
         }
         for (place, flushes) in sums {
             // As a rule, a flush in one of these calls is caused by the call itself.
-            let own = is_listed(&place.call);
+            let own = CALLS.contains(&&*place.call);
             let fits = |&index: &usize| {
                 let site = &self.sites[index];
                 let asked = site.asked.as_deref().unwrap_or("");
@@ -59,7 +59,7 @@ impl Attribution {
                     true => asked == &*place.call && begins_alike(&site.place, &place),
                     // The recorder doesn't record other calls. So only the frames show whether a site is in this call. A
                     // sum of a page fault has no frames.
-                    false => !is_listed(asked) && begins_alike(&site.place, &place),
+                    false => !CALLS.contains(&asked) && begins_alike(&site.place, &place),
                 }
             };
             let known = by_program.get(&place.program).into_iter().flatten();

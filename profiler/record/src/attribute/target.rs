@@ -39,9 +39,11 @@ impl Attribution {
         };
         let asked = self.requests.latest().filter(|(_, request)| request.asked).take(RECENT);
         let found = asked.filter(fits).max_by_key(rank).map(|(id, _)| id);
-        let time = self.cpu(sample.cpu);
-        if time.interrupt.is_some() {
-            time.flushes.push(found);
+        let cpu = self.cpu(sample.cpu);
+        if cpu.interrupt.is_some() {
+            let (function, end) = ("flush".into(), Some(now));
+            cpu.works.push(Work { request: found, function, flush: true, start: now, end });
+            self.programs[program].taken += 1;
         }
         let Some(request) = found.and_then(|id| self.requests.get_mut(id)) else {
             return;
@@ -111,39 +113,17 @@ impl Attribution {
         let now = sample.time_ns;
         let cpu = self.cpu(sample.cpu);
         let works = std::mem::take(&mut cpu.works);
-        let flushes = std::mem::take(&mut cpu.flushes);
         let Some(start) = cpu.interrupt.take() else {
             return;
         };
         if !works.is_empty() {
             self.charge(sample, program, &works, start, now);
-            return;
-        }
-        if self.seen.functions {
-            return;
-        }
-        let took = now.saturating_sub(start);
-        if flushes.is_empty() {
+        } else if !self.seen.functions {
             let of = self.functions.entry("unknown".into()).or_default();
             of.count += 1;
-            of.ns += took;
+            of.ns += now.saturating_sub(start);
             let time = (start, now);
-            return self.interrupt(
-                sample,
-                program,
-                Stretch::Other,
-                time,
-                "function call".into(),
-                None,
-            );
-        }
-        let share = took / flushes.len() as u64;
-        for request in flushes {
-            self.charge_site(request, share);
-            self.programs[program].stolen.most += share as f64;
-            self.programs[program].taken += 1;
-            let time = (start, now);
-            self.interrupt(sample, program, Stretch::Stolen, time, "flush".into(), request);
+            self.interrupt(sample, program, Stretch::Other, time, "function call".into(), None);
         }
     }
 

@@ -13,25 +13,19 @@ pub struct Counters {
     rows: Vec<Interrupts>,
     cpu_ns: Vec<(String, u64)>,
     blocks: usize,
-    took: bool,
     /// Whether the processor runs below a hypervisor. `None` if the text has no flags.
     pub virtual_machine: Option<bool>,
 }
 
 impl Counters {
-    /// Returns whether the last line belonged to the counters.
-    pub fn took(&self) -> bool {
-        self.took
-    }
-
-    /// Reads a line. Returns the counters of a block after the first line that follows it.
-    pub fn line(&mut self, line: &str) -> Option<Statistics> {
-        self.took = true;
+    /// Reads a line. Returns whether it belongs to the counters, and the counters of a block after the first line that
+    /// follows it.
+    pub fn line(&mut self, line: &str) -> (bool, Option<Statistics>) {
         if let Some(columns) = self.columns
             && let Some(row) = row(line, columns)
         {
             self.rows.push(row);
-            return None;
+            return (true, None);
         }
         let ended = self.end();
         let text = line.trim();
@@ -44,9 +38,9 @@ impl Counters {
         } else if !text.is_empty() && text.split_whitespace().all(is_cpu) {
             self.columns = Some(text.split_whitespace().count());
         } else {
-            self.took = false;
+            return (false, ended);
         }
-        ended
+        (true, ended)
     }
 
     /// Ends the block and returns its counters.
@@ -92,11 +86,10 @@ cpu  10 0 20 300 0 0 0 7 0 0
     fn a_block_is_read_and_what_follows_is_not_taken() {
         let mut counters = Counters::default();
         for line in BLOCK.lines() {
-            assert!(counters.line(line).is_none());
-            assert!(counters.took(), "{line}");
+            assert_eq!(counters.line(line), (true, None), "{line}");
         }
-        let found = counters.line("churn 1 [000] 1.5: a:b: c").unwrap();
-        assert!(!counters.took());
+        let (took, found) = counters.line("churn 1 [000] 1.5: a:b: c");
+        let found = found.filter(|_| !took).unwrap();
         assert_eq!(found.when, ReadTime::Before);
         assert_eq!(found.interrupts.len(), 3);
         assert_eq!(found.interrupts[1].name, "TLB");

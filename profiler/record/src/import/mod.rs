@@ -133,25 +133,25 @@ impl Import {
                 "this file is empty: its recorder failed or is still running; record again (docs/record.md)".into(),
             ));
         }
-        if start.starts_with(b"quell recording ") {
-            return Err(wrong(
-                "a recording of `quell record` cannot be read from a pipe; give the name of its file".into(),
-            ));
-        }
-        if start.starts_with(b"PERFILE2") || start.starts_with(b"2ELIFREP") {
-            return Err(wrong(format!(
-                "this is perf's binary file; convert it with `perf script -F +pid -i {name} > FILE`"
-            )));
-        }
-        if start.starts_with(b"\x17\x08\x44tracing") {
-            return Err(wrong(format!(
-                "this is trace-cmd's binary file; convert it with `trace-cmd report -i {name} > FILE`"
-            )));
-        }
-        if start.starts_with(b"\x1f\x8b") || start.starts_with(b"\x28\xb5\x2f\xfd") {
-            return Err(wrong(
-                "this file is compressed; unpack it, or pipe the unpacked text into `-`".into(),
-            ));
+        let perf =
+            "this is perf's binary file; convert it with `perf script -F +pid -i NAME > FILE`";
+        let packed = "this file is compressed; unpack it, or pipe the unpacked text into `-`";
+        let others: [(&[u8], &str); 6] = [
+            (
+                b"quell recording ",
+                "a recording of `quell record` cannot be read from a pipe; give the name of its file",
+            ),
+            (b"PERFILE2", perf),
+            (b"2ELIFREP", perf),
+            (
+                b"\x17\x08\x44tracing",
+                "this is trace-cmd's binary file; convert it with `trace-cmd report -i NAME > FILE`",
+            ),
+            (b"\x1f\x8b", packed),
+            (b"\x28\xb5\x2f\xfd", packed),
+        ];
+        if let Some((_, what)) = others.iter().find(|(magic, _)| start.starts_with(magic)) {
+            return Err(wrong(what.replace("NAME", name)));
         }
         Ok(Import {
             lines: Lines::new(Box::new(io::Cursor::new(start).chain(from))),
@@ -212,10 +212,9 @@ impl Import {
             self.about(about.trim());
             return;
         }
-        if let Some(statistics) = self.counters.line(line) {
-            self.ready.push_back(Item::Statistics(statistics));
-        }
-        if self.counters.took() {
+        let (took, block) = self.counters.line(line);
+        self.ready.extend(block.map(Item::Statistics));
+        if took {
             return;
         }
         if let Some(frame) = text.strip_prefix("=>") {

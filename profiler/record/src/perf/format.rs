@@ -3,8 +3,8 @@
 //! The kernel describes each tracepoint in a text file. It has the name and number, then a line for each field with its
 //! C declaration, offset and size. We decode numbers, and an address in a field of the name `func` to its function.
 //!
-//! No text and no record causes a panic. We leave out other fields, and fields that we can't parse. A record that is too
-//! short ends with its last complete field.
+//! No text and no record causes a panic. We leave out other fields, and fields that we can't parse. A record that is
+//! too short ends with its last complete field.
 
 use std::sync::Arc;
 

@@ -3,14 +3,17 @@
 //! This module doesn't interpret events. It returns a stream of [`Item`]s through one interface, [`Source`], whatever
 //! recorded them.
 
+#[cfg(target_os = "linux")]
 pub mod bpf;
 pub mod counters;
 pub mod file;
 pub mod format;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod live;
 pub mod sample;
 pub mod sink;
 pub mod symbols;
+#[cfg(target_os = "linux")]
 pub mod tracefs;
 
 pub use sample::{

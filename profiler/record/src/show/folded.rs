@@ -4,10 +4,9 @@
 
 use std::io::{self, Write};
 
-use crate::attribute::Weight;
 use crate::report::Report;
 
-/// The meaning of a frame's width.
+/// The meaning of a frame's width, in the order of [`Weights`](crate::attribute::Weights).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WeightKind {
     /// Interrupts that were sent.
@@ -19,24 +18,13 @@ pub enum WeightKind {
     Waited,
 }
 
-impl WeightKind {
-    /// Returns the weight of this kind.
-    pub fn of(self, weight: &Weight) -> u64 {
-        match self {
-            WeightKind::Interrupts => weight.interrupts,
-            WeightKind::Stolen => weight.stolen_ns,
-            WeightKind::Waited => weight.waited_ns,
-        }
-    }
-}
-
 /// Writes the report's stacks. Skips those without weight.
 ///
 /// # Errors
 /// If writing fails.
 pub fn write(report: &Report, by: WeightKind, to: &mut dyn Write) -> io::Result<()> {
-    for (stack, weight) in &report.folded {
-        let weight = by.of(weight);
+    for (stack, weights) in &report.folded {
+        let weight = weights[by as usize];
         if weight > 0 {
             let stack = if stack.is_empty() { "(no stack)" } else { stack };
             writeln!(to, "{stack} {weight}")?;

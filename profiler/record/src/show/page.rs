@@ -282,9 +282,8 @@ fn flame(report: &Report) -> Value {
     /// Deeper than any recorded stack. A damaged recording may contain deeper ones.
     const DEEPEST: usize = 200;
     let mut root = Node::default();
-    for (stack, weight) in &report.folded {
-        let weights = [weight.interrupts, weight.stolen_ns, weight.waited_ns];
-        if weights == [0; 3] {
+    for (stack, weights) in &report.folded {
+        if *weights == [0; 3] {
             continue;
         }
         let add = |node: &mut Node<'_>| {

@@ -114,16 +114,12 @@ impl<W: Write> Observer for Perfetto<W> {
         // The arrow begins at the initiator's wait, at the time of sending, and ends at the interrupt.
         let sent_us = (origin.sent_ns as f64 - first as f64) / 1e3;
         self.arrows += 1;
-        let arrow = json!({"name": "request", "cat": "request", "id": self.arrows});
         for (phase, ts, pid, tid) in [("s", sent_us, WAITED, origin.cpu), ("f", us, pid, tid)] {
-            let mut end = arrow.clone();
-            end["ph"] = phase.into();
-            end["ts"] = ts.into();
-            end["pid"] = pid.into();
-            end["tid"] = tid.into();
-            // Binds both ends to the slices around them.
-            end["bp"] = "e".into();
-            self.event(&end);
+            // The last pair binds both ends to the slices around them.
+            self.event(&json!({
+                "name": "request", "cat": "request", "id": self.arrows, "ph": phase, "ts": ts, "pid": pid, "tid": tid,
+                "bp": "e",
+            }));
         }
     }
 }

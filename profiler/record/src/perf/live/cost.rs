@@ -369,9 +369,7 @@ mod tests {
             done.flushes += 1000;
             done.cpu_ns +=
                 [2, 9, 3, 1, 7, 2, 1, 8, 5, 3, 2, 7, 8, 1, 4, 6][turn as usize] * 1_000_000;
-            let mut now = Reading::default();
-            now.insert(7, done);
-            cost.turn(mode, turn * 25_000_000, now);
+            cost.turn(mode, turn * 25_000_000, Reading::from_iter([(7, done)]));
         }
         let varied = cost.overall(0.0).unwrap();
         assert!(!varied.is_certain(), "{varied}");
@@ -393,9 +391,8 @@ mod tests {
     fn without_events_nothing_is_said() {
         let mut cost = Cost::default();
         for turn in 0..50u64 {
-            let mut now = Reading::default();
-            let cpu_ns = turn * 1_000_000;
-            now.insert(7, WorkDone { cpu_ns, ..WorkDone::default() });
+            let done = WorkDone { cpu_ns: turn * 1_000_000, ..WorkDone::default() };
+            let now = Reading::from_iter([(7, done)]);
             let mode = [Mode::Sums, Mode::Twice][turn as usize % 2];
             cost.turn(mode, turn * 25_000_000, now);
         }

@@ -63,48 +63,68 @@ impl CallEnds {
     }
 }
 
-/// Other system calls that may flush: they read files, protect pages for userfaultfd, or start and end processes.
-const OTHERS: [(&str, libc::c_long); 21] = [
+/// System calls that may flush, with their numbers on this machine: those of [`CALLS`], and others that read files,
+/// protect pages for userfaultfd, or start and end processes.
+const NUMBERS: [(&str, libc::c_long); 40] = [
+    ("brk", libc::SYS_brk),
     ("clone", libc::SYS_clone),
     ("clone3", libc::SYS_clone3),
     ("execve", libc::SYS_execve),
     ("execveat", libc::SYS_execveat),
     ("exit", libc::SYS_exit),
     ("exit_group", libc::SYS_exit_group),
+    ("fallocate", libc::SYS_fallocate),
+    ("ftruncate", libc::SYS_ftruncate),
     ("futex", libc::SYS_futex),
     ("ioctl", libc::SYS_ioctl),
+    ("madvise", libc::SYS_madvise),
+    ("mbind", libc::SYS_mbind),
+    ("membarrier", libc::SYS_membarrier),
+    ("migrate_pages", libc::SYS_migrate_pages),
+    ("mmap", libc::SYS_mmap),
+    ("move_pages", libc::SYS_move_pages),
+    ("mprotect", libc::SYS_mprotect),
+    ("mremap", libc::SYS_mremap),
+    ("msync", libc::SYS_msync),
+    ("munmap", libc::SYS_munmap),
+    ("pkey_mprotect", libc::SYS_pkey_mprotect),
     ("pread64", libc::SYS_pread64),
     ("preadv2", libc::SYS_preadv2),
+    ("process_madvise", libc::SYS_process_madvise),
+    ("process_mrelease", libc::SYS_process_mrelease),
     ("pwrite64", libc::SYS_pwrite64),
     ("read", libc::SYS_read),
     ("readv", libc::SYS_readv),
     ("recvmsg", libc::SYS_recvmsg),
+    ("remap_file_pages", libc::SYS_remap_file_pages),
     ("sendfile", libc::SYS_sendfile),
     ("sendmsg", libc::SYS_sendmsg),
     ("shmat", libc::SYS_shmat),
+    ("shmdt", libc::SYS_shmdt),
     ("splice", libc::SYS_splice),
     ("unlinkat", libc::SYS_unlinkat),
+    ("userfaultfd", libc::SYS_userfaultfd),
     ("write", libc::SYS_write),
     ("writev", libc::SYS_writev),
 ];
 
 /// Returns the name of a system call, if it's listed here.
 pub(super) fn name(number: u32) -> Option<&'static str> {
-    let mut known = CALLS.iter().chain(&OTHERS);
-    let found = known.find(|(_, of)| *of == libc::c_long::from(number));
+    let found = NUMBERS.iter().find(|(_, of)| *of == libc::c_long::from(number));
     found.map(|(name, _)| *name)
 }
 
 /// Returns whether an event is a call's start (0) or end (1), and its number.
 ///
-/// Returns `None` unless the event is a listed system call that concerns memory.
+/// Returns `None` unless the event is one of [`CALLS`].
 fn number(event: &str) -> Option<(usize, u64)> {
     let name = event.strip_prefix("syscalls:sys_")?;
     let (end, call) = match name.strip_prefix("enter_") {
         Some(call) => (0, call),
         None => (1, name.strip_prefix("exit_")?),
     };
-    let (_, number) = CALLS.iter().find(|(name, _)| *name == call)?;
+    let (name, number) = NUMBERS.iter().find(|(name, _)| *name == call)?;
+    CALLS.contains(name).then_some(())?;
     Some((end, (*number).try_into().ok()?))
 }
 

@@ -80,8 +80,6 @@ pub struct Options {
     ///
     /// We need this for daemons, for example, whose command ends at once.
     pub outlives: bool,
-    /// The size of each CPU's buffer in bytes. `None` lets the recorder choose.
-    pub buffer: Option<usize>,
 }
 
 impl Default for Options {
@@ -94,7 +92,6 @@ impl Default for Options {
             overhead: 0.01,
             sums: SumMode::No,
             outlives: false,
-            buffer: None,
         }
     }
 }

@@ -93,8 +93,8 @@ const FEW_NS: u64 = 2_000_000_000;
 /// The largest number of processes in which we measure the cost.
 const MEASURED: usize = 16;
 
-/// The turns of a trial. The first trial has more, enough to be certain if a program is steady, while they are short and
-/// the limit is not below [`LARGE`]: each turn takes the recorder some milliseconds.
+/// The turns of a trial. The first trial has more, enough to be certain if a program is steady, while they are short
+/// and the limit is not below [`LARGE`]: each turn takes the recorder some milliseconds.
 const TURNS: (usize, usize) = (5, 17);
 const LARGE: f64 = 0.05;
 /// The length from which the first trial ends like the others. No window opens meanwhile.
@@ -163,7 +163,7 @@ impl Recorder {
         let Plan { events, mut points, mut notes, .. } = asked;
         let file_limit = FileLimit::raise();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
-        let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
+        let bytes = buffer_for(cpus.len());
         let prices = memory::measure(cpus.len());
         let mut symbols = Symbols::default();
         // Reads the kernel's names now rather than at the first event.

@@ -74,6 +74,16 @@ pub(super) mod kinds {
     pub const COMM_EXEC: u16 = 1 << 13;
 }
 
+/// Reads a number of 32 bits.
+pub(super) fn short(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Reads a number of 64 bits.
+pub(super) fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
 /// Parses the record of a process's or thread's change. `bits` are those of its header.
 ///
 /// Returns `None` if it's of another kind or too short. The library that reads events could parse it, too, but it
@@ -85,14 +95,8 @@ pub(super) fn change(
     bytes: &[u8],
     names: &mut NameTable,
 ) -> Option<Change> {
-    let short = |at: usize| {
-        let word = bytes.get(at..)?.first_chunk()?;
-        Some(u32::from_ne_bytes(*word))
-    };
-    let long = |at: usize| {
-        let word = bytes.get(at..)?.first_chunk()?;
-        Some(u64::from_ne_bytes(*word))
-    };
+    let short = |at| short(bytes, at);
+    let long = |at| long(bytes, at);
     // Zeros follow the text.
     let mut name = |at: usize| {
         let bytes = bytes.get(at..)?;

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
 use super::options::Stack;
-use super::records::kinds;
+use super::records::{kinds, long, short};
 use crate::perf::sample::FAULTS;
 
 /// The offsets of process and time in records of events.
@@ -58,7 +58,7 @@ impl PointEvents {
         match self {
             PointEvents::Event(event) => Some(*event),
             PointEvents::Calls(calls) => {
-                let number = u64::from_ne_bytes(*record.get(CALL..)?.first_chunk()?);
+                let number = long(record, CALL)?;
                 let found = calls.iter().find(|(of, _)| *of == number);
                 found.map(|&(_, event)| event)
             }
@@ -113,9 +113,7 @@ pub(super) struct RawEvent<'r> {
 impl<'r> RawEvent<'r> {
     /// Returns the process that was running. 0 if the record is too short.
     pub(super) fn process(&self) -> u32 {
-        let bytes = self.bytes.get(SAMPLE_PROCESS..);
-        let process = bytes.and_then(|bytes| bytes.first_chunk());
-        process.map_or(0, |process| u32::from_ne_bytes(*process))
+        short(self.bytes, SAMPLE_PROCESS).unwrap_or(0)
     }
 
     /// Returns whether it's kept in all processes, or may contain a stack.
@@ -190,8 +188,8 @@ impl EventCounts {
 /// The arguments are the events that happened, the records that were read, the lost records by the kernel's count, and
 /// the losses that it has reported. Kernels before 6.0 don't count lost records (`None`).
 ///
-/// Returns the losses because the buffer was full, which the kernel reports with the next record that finds room; at the
-/// end no record follows. Then the events that were counted, but neither read nor lost.
+/// Returns the losses because the buffer was full, which the kernel reports with the next record that finds room; at
+/// the end no record follows. Then the events that were counted, but neither read nor lost.
 fn missing(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> (u64, u64) {
     let full = lost.map_or(0, |lost| lost.saturating_sub(told));
     (full, happened.saturating_sub(seen + told + full))
@@ -349,8 +347,7 @@ impl Ring {
             kinds::SAMPLE => {}
             kinds::LOST => {
                 // The event's number comes first.
-                let count = bytes.get(8..).and_then(|bytes| bytes.first_chunk());
-                let count = count.map_or(0, |count| u64::from_ne_bytes(*count));
+                let count = long(&bytes, 8).unwrap_or(0);
                 self.lost += count;
                 take(Entry::Lost(count));
                 return true;
@@ -360,8 +357,7 @@ impl Ring {
                 return true;
             }
         }
-        let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
-        let index = id.and_then(|id| self.numbers.get(&id)).copied();
+        let index = long(&bytes, 0).and_then(|id| self.numbers.get(&id)).copied();
         self.seen += 1;
         if let Some(index) = index
             && let Some(point) = points.get(index)
@@ -497,8 +493,7 @@ fn record_time(record: &perf_event::Record<'_>) -> u64 {
         kinds::SAMPLE => SAMPLE_TIME,
         _ => bytes.len().saturating_sub(OTHER_TIME),
     };
-    let time = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
-    time.map_or(0, |time| u64::from_ne_bytes(*time))
+    long(&bytes, at).unwrap_or(0)
 }
 
 #[cfg(test)]

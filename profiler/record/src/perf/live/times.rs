@@ -393,231 +393,203 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::*;
+
+    /// Times, and the processes that can be read now.
+    #[derive(Default)]
+    struct Simulated {
+        times: Times,
+        running: BTreeMap<u32, Process>,
+        looked: Vec<u32>,
+    }
 
     /// Returns a process with this user time of its own and of its children.
     fn told(comm: &str, own: u64, children: u64) -> Process {
         let used = |user_ns| Usage { user_ns, kernel_ns: user_ns / 2, faults: user_ns * 3 };
-        Process {
-            parent: 0,
-            comm: comm.into(),
-            own: used(own),
-            children: used(children),
-            pages: 1000 - own,
-        }
+        let (own, children, pages) = (used(own), used(children), 1000 - own);
+        Process { parent: 0, comm: comm.into(), own, children, pages }
     }
 
-    /// Returns each name with its user time, kernel time, forked user time, and shrunk pages.
-    fn ran(times: &Times) -> Vec<(String, u64, u64, u64, u64)> {
-        let each = times.ran().into_iter();
-        each.map(|ran| (ran.comm, ran.user_ns, ran.kernel_ns, ran.forked_user_ns, ran.shrank_pages))
-            .collect()
+    impl Simulated {
+        fn forked(&mut self, pid: u32, parent: u32) {
+            self.times.change(&Change::forked(0, pid, parent), &"".into(), false);
+        }
+
+        fn exited(&mut self, pid: u32, name: &str) {
+            self.times.change(&Change::exited(0, pid), &name.into(), false);
+        }
+
+        fn see(&mut self, pid: u32, name: &str, own: u64, children: u64) {
+            self.times.see(pid, Process::default(), told(name, own, children));
+        }
+
+        /// Reads up to `most` processes, of which these run.
+        fn look(&mut self, most: usize, running: &[(u32, &str, u64, u64)]) {
+            let running = running.iter().map(|&(pid, name, own, of)| (pid, told(name, own, of)));
+            self.running = running.collect();
+            let looked = std::cell::RefCell::default();
+            self.times.look_by(&BTreeSet::new(), most, |pid| {
+                Vec::push(&mut looked.borrow_mut(), pid);
+                self.running.get(&pid).cloned()
+            });
+            self.looked = looked.take();
+        }
+
+        /// Returns each name with its user time, kernel time, forked user time, and shrunk pages.
+        fn ran(&self) -> Vec<(String, u64, u64, u64, u64)> {
+            let of = |ran: CpuTime| {
+                (ran.comm, ran.user_ns, ran.kernel_ns, ran.forked_user_ns, ran.shrank_pages)
+            };
+            self.times.ran().into_iter().map(of).collect()
+        }
+
+        fn user_ns(&self, name: &str) -> u64 {
+            let found = self.ran().into_iter().find(|(known, ..)| known == name);
+            found.map_or(0, |(_, user_ns, ..)| user_ns)
+        }
     }
 
     #[test]
     fn what_a_process_did_before_is_not_counted() {
-        let mut times = Times::default();
-        times.see(1, told("a", 10, 40), told("a", 10, 40));
-        times.see(1, Process::default(), told("a", 16, 40));
-        times.see(2, Process::default(), told("a", 2, 0));
-        assert_eq!(ran(&times), [("a".to_owned(), 8, 4, 0, 6)]);
-        assert_eq!(times.ns(), 12);
+        let mut host = Simulated::default();
+        host.times.see(1, told("a", 10, 40), told("a", 10, 40));
+        host.see(1, "a", 16, 40);
+        host.see(2, "a", 2, 0);
+        assert_eq!(host.ran(), [("a".to_owned(), 8, 4, 0, 6)]);
+        assert_eq!(host.times.ns(), 12);
     }
 
     #[test]
     fn what_a_grandchild_did_is_not_counted_again_in_the_account_of_who_waited_for_its_parent() {
         // A shell runs a tool. The tool runs a program, and ends as soon as it has waited for it.
-        let name: Arc<str> = "sh".into();
-        let all = [(1, 1, 0), (2, 2, 0), (3, 500, 0)];
         for forgotten in [false, true] {
-            let mut times = Times::default();
-            times.started(1);
-            times.change(&Change::forked(0, 2, 1), &name, false);
-            times.change(&Change::forked(0, 3, 2), &name, false);
-            for (pid, own, children) in all {
-                times.see(pid, Process::default(), told("sh", own, children));
+            let mut host = Simulated::default();
+            host.times.started(1);
+            host.forked(2, 1);
+            host.forked(3, 2);
+            for (pid, own) in [(1, 1), (2, 2), (3, 500)] {
+                host.see(pid, "sh", own, 0);
             }
-            times.change(&Change::exited(0, 3), &name, false);
+            host.exited(3, "sh");
             if forgotten {
-                times.forget([3].into());
+                host.times.forget([3].into());
             }
-            times.change(&Change::exited(0, 2), &name, false);
-            times.see(1, Process::default(), told("sh", 1, 502));
-            assert_eq!(times.ns(), 754, "{forgotten}");
-            times.forget([2].into());
-            assert_eq!(times.ns(), 754, "{forgotten}");
+            host.exited(2, "sh");
+            host.see(1, "sh", 1, 502);
+            assert_eq!(host.times.ns(), 754, "{forgotten}");
+            host.times.forget([2].into());
+            assert_eq!(host.times.ns(), 754, "{forgotten}");
         }
     }
 
     #[test]
     fn processes_that_nobody_looked_at_have_what_their_parent_waited_for() {
-        let (server, tool): (Arc<str>, Arc<str>) = ("server".into(), "tool".into());
-        let mut times = Times::default();
-        times.see(1, told("server", 100, 50), told("server", 100, 50));
-        for pid in 2..5 {
-            times.change(&Change::forked(0, pid, 1), &server, false);
-        }
-        times.change(&Change::named(0, 4, "tool", true), &tool, false);
+        let mut host = Simulated::default();
+        host.times.see(1, told("server", 100, 50), told("server", 100, 50));
+        (2..5).for_each(|pid| host.forked(pid, 1));
+        host.times.change(&Change::named(0, 4, "tool", true), &"tool".into(), false);
         // One of them lives long enough to be read.
-        times.see(2, Process::default(), told("server", 30, 0));
-        for (pid, name) in [(2, &server), (3, &server), (4, &tool)] {
-            times.change(&Change::exited(0, pid), name, false);
+        host.see(2, "server", 30, 0);
+        for (pid, name) in [(2, "server"), (3, "server"), (4, "tool")] {
+            host.exited(pid, name);
         }
         // That one has used 30 until the reading. The other two have used 100 together.
-        times.see(1, Process::default(), told("server", 100, 180));
-        let faults = times.ran().into_iter().map(|ran| ran.faults);
+        host.see(1, "server", 100, 180);
+        let faults = host.times.ran().into_iter().map(|ran| ran.faults);
         assert_eq!(faults.collect::<Vec<_>>(), [240, 150]);
         assert_eq!(
-            ran(&times),
+            host.ran(),
             [("server".to_owned(), 30 + 50, 15 + 25, 80, 0), ("tool".to_owned(), 50, 25, 0, 0)]
         );
     }
 
     #[test]
     fn what_a_child_used_after_its_last_reading_is_its_own() {
-        let (shell, tool, short): (Arc<str>, Arc<str>, Arc<str>) =
-            ("sh".into(), "tool".into(), "short".into());
         let now = now_ns();
         for unseen in [false, true] {
-            let mut times = Times::default();
-            times.see(1, told("sh", 1, 0), told("sh", 1, 0));
-            times.change(&Change::forked(now - 1_000_000_000, 2, 1), &shell, false);
-            times.see(2, Process::default(), told("tool", 30, 0));
+            let mut host = Simulated::default();
+            host.times.see(1, told("sh", 1, 0), told("sh", 1, 0));
+            host.times.change(&Change::forked(now - 1_000_000_000, 2, 1), &"sh".into(), false);
+            host.see(2, "tool", 30, 0);
             if unseen {
-                times.change(&Change::forked(now, 3, 1), &shell, false);
-                times.change(&Change::exited(now, 3), &short, false);
+                host.forked(3, 1);
+                host.exited(3, "short");
             }
             // It runs for half as long again.
-            times.change(&Change::exited(now + 500_000_000, 2), &tool, false);
-            times.see(1, Process::default(), told("sh", 1, 30 + 20));
-            let used = |name: &str| {
-                let ran = ran(&times).into_iter().find(|(known, ..)| known == name);
-                ran.map_or(0, |(_, user_ns, ..)| user_ns)
-            };
+            host.times.change(&Change::exited(now + 500_000_000, 2), &"tool".into(), false);
+            host.see(1, "sh", 1, 30 + 20);
             let (tool, short) = if unseen { (44..=46, 4..=6) } else { (50..=50, 0..=0) };
-            assert!(tool.contains(&used("tool")), "{:?}", ran(&times));
-            assert!(short.contains(&used("short")), "{:?}", ran(&times));
-            assert_eq!(used("sh"), 0);
+            assert!(tool.contains(&host.user_ns("tool")), "{:?}", host.ran());
+            assert!(short.contains(&host.user_ns("short")), "{:?}", host.ran());
+            assert_eq!(host.user_ns("sh"), 0);
         }
     }
 
     #[test]
     fn a_process_that_is_known_to_be_over_is_not_looked_for() {
-        let name: Arc<str> = "server".into();
         for over in [false, true] {
-            let mut times = Times::default();
-            times.started(1);
-            let looked = RefCell::new(Vec::new());
-            let look = |times: &mut Times, waited_for| {
-                times.look_by(&BTreeSet::new(), MOST, |pid| {
-                    looked.borrow_mut().push(pid);
-                    (pid == 1).then(|| told("server", 100, waited_for))
-                });
-                looked.take()
-            };
+            let mut host = Simulated::default();
+            host.times.started(1);
+            (2..5).for_each(|pid| host.forked(pid, 1));
+            host.see(2, "server", 30, 0);
+            assert_eq!(host.times.ran()[0].forked_user_ns, 0, "it still runs");
             for pid in 2..5 {
-                times.change(&Change::forked(0, pid, 1), &name, false);
+                host.times.change(&Change::exited(0, pid), &"server".into(), over);
             }
-            times.see(2, Process::default(), told("server", 30, 0));
-            for pid in 2..5 {
-                times.change(&Change::exited(0, pid), &name, over);
-            }
+            let left = [(1, "server", 100, 90)];
+            host.look(MOST, &left);
             let expected: &[u32] = if over { &[1] } else { &[1, 2, 3, 4] };
-            assert_eq!(look(&mut times, 90), expected);
+            assert_eq!(host.looked, expected);
             // By now, the number of the second process is reused.
-            times.change(&Change::forked(0, 2, 1), &name, false);
-            look(&mut times, 90);
-            look(&mut times, 90);
-            assert!(times.gone.is_empty() && times.over.is_empty());
-            assert_eq!(ran(&times), [("server".to_owned(), 190, 95, 90, 0)]);
+            host.forked(2, 1);
+            host.look(MOST, &left);
+            host.look(MOST, &left);
+            assert!(host.times.gone.is_empty() && host.times.over.is_empty());
+            assert_eq!(host.ran(), [("server".to_owned(), 190, 95, 90, 0)]);
         }
-    }
-
-    #[test]
-    fn what_was_forked_and_still_runs_is_no_process_for_each_request() {
-        let name: Arc<str> = "server".into();
-        let mut times = Times::default();
-        times.change(&Change::forked(0, 2, 1), &name, false);
-        times.see(2, Process::default(), told("server", 30, 0));
-        assert_eq!(times.ran()[0].forked_user_ns, 0);
-        times.change(&Change::exited(0, 2), &name, false);
-        assert_eq!(times.ran()[0].forked_user_ns, 30);
-    }
-
-    #[test]
-    fn those_that_have_ended_are_not_looked_at_in_place_of_those_that_run() {
-        let name: Arc<str> = "server".into();
-        let mut times = Times::default();
-        let last = 3 * MOST as u32;
-        for pid in 2..=last {
-            times.change(&Change::forked(0, pid, 1), &name, false);
-        }
-        for pid in 2..last {
-            times.change(&Change::exited(0, pid), &name, false);
-        }
-        times.look_by(&BTreeSet::new(), MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
-        assert!(times.seen.contains_key(&last));
-        assert_eq!(times.running, BTreeSet::from([last]));
     }
 
     #[test]
     fn of_many_processes_each_has_its_turn_and_in_the_end_all_are_looked_at() {
-        let mut times = Times::default();
         let last = 3 * MOST as u32;
-        (1..=last).for_each(|pid| times.started(pid));
+        let all = |own| (1..=last).map(|pid| (pid, "server", own, 0)).collect::<Vec<_>>();
+        let mut host = Simulated::default();
+        (1..=last).for_each(|pid| host.times.started(pid));
         for look in 1..=3 {
-            times.look_by(&BTreeSet::new(), MOST, |_| Some(told("server", 1, 0)));
-            assert_eq!(times.seen.len(), look * MOST);
+            host.look(MOST, &all(1));
+            assert_eq!(host.times.seen.len(), look * MOST);
         }
-        times.look_by(&BTreeSet::new(), usize::MAX, |_| Some(told("server", 2, 0)));
-        assert_eq!(ran(&times)[0].1, 2 * u64::from(last));
+        host.look(usize::MAX, &all(2));
+        assert_eq!(host.user_ns("server"), 2 * u64::from(last));
+        // Those that have ended take no turn from those that run.
+        host.times.looked_at = 0;
+        host.look(1, &[(last, "server", 3, 0)]);
+        assert_eq!(host.times.running, BTreeSet::from([last]));
     }
 
     #[test]
     fn what_is_known_of_processes_that_are_gone_takes_no_more_room_however_many_there_were() {
-        let (shell, compiler): (Arc<str>, Arc<str>) = ("sh".into(), "cc1".into());
-        let mut times = Times::default();
-        times.see(1, told("make", 0, 0), told("make", 0, 0));
-        times.running.insert(1);
+        let mut host = Simulated::default();
+        host.times.see(1, told("make", 0, 0), told("make", 0, 0));
+        host.times.running.insert(1);
         let mut waited = 0;
         for build in 0..100 {
             // Each shell is read. One of its compilers is read, and the other one isn't.
-            let (parent, seen, unseen) = (10 + 3 * build, 11 + 3 * build, 12 + 3 * build);
-            times.change(&Change::forked(0, parent, 1), &shell, false);
-            for child in [seen, unseen] {
-                times.change(&Change::forked(0, child, parent), &compiler, false);
-            }
-            times.look_by(&BTreeSet::new(), usize::MAX, |pid| match pid {
-                1 => Some(told("make", 0, waited)),
-                _ if pid == parent => Some(told("sh", 1, 0)),
-                _ if pid == seen => Some(told("cc1", 5, 0)),
-                _ => None,
-            });
-            for child in [seen, unseen] {
-                times.change(&Change::exited(0, child), &compiler, false);
-            }
-            times.look_by(&BTreeSet::new(), usize::MAX, |pid| match pid {
-                1 => Some(told("make", 0, waited)),
-                _ if pid == parent => Some(told("sh", 1, 5 + 7)),
-                _ => None,
-            });
-            times.change(&Change::exited(0, parent), &shell, false);
+            let [parent, seen, unseen] = [10, 11, 12].map(|pid| pid + 3 * build);
+            host.forked(parent, 1);
+            [seen, unseen].into_iter().for_each(|child| host.forked(child, parent));
+            let make = (1, "make", 0, waited);
+            host.look(usize::MAX, &[make, (parent, "sh", 1, 0), (seen, "cc1", 5, 0)]);
+            [seen, unseen].into_iter().for_each(|child| host.exited(child, "cc1"));
+            host.look(usize::MAX, &[make, (parent, "sh", 1, 5 + 7)]);
+            host.exited(parent, "sh");
             waited += 1 + 5 + 7;
-            times.look_by(&BTreeSet::new(), usize::MAX, |pid| {
-                (pid == 1).then(|| told("make", 0, waited))
-            });
+            host.look(usize::MAX, &[(1, "make", 0, waited)]);
         }
-        times.look_by(&BTreeSet::new(), usize::MAX, |pid| {
-            (pid == 1).then(|| told("make", 0, waited))
-        });
-        let user: Vec<(String, u64)> =
-            times.ran().into_iter().map(|ran| (ran.comm, ran.user_ns)).collect();
-        assert_eq!(
-            user,
-            [("cc1", 1200), ("make", 0), ("sh", 100)].map(|(name, ns)| (name.to_owned(), ns))
-        );
+        host.look(usize::MAX, &[(1, "make", 0, waited)]);
+        let used = ["cc1", "make", "sh"].map(|name| host.user_ns(name));
+        assert_eq!(used, [1200, 0, 100]);
+        let times = host.times;
         assert!(times.children.is_empty() && times.forked.is_empty() && times.gone.is_empty());
         assert_eq!((times.seen.len(), times.explained.len()), (1, 1));
     }
@@ -625,19 +597,19 @@ mod tests {
     #[test]
     fn what_no_look_has_seen_of_a_command_that_ended_is_shared_among_those_that_were_seen() {
         let whole = told("", 0, 400).children;
-        let mut times = Times::default();
-        times.whole(whole, "make", 0);
-        assert_eq!(ran(&times), [("make".to_owned(), 400, 200, 0, 0)]);
-        times.see(1, Process::default(), told("sh", 10, 0));
-        times.see(2, Process::default(), told("cc1", 30, 0));
-        let used = |name: &str| {
-            let of = times.ran().into_iter().find(|ran| ran.comm == name);
-            of.map(|ran| (ran.user_ns, ran.kernel_ns)).unwrap()
-        };
-        assert_eq!((used("sh"), used("cc1")), ((100, 50), (300, 150)));
-        assert_eq!(times.ns(), whole.ns());
+        let mut host = Simulated::default();
+        host.times.whole(whole, "make", 0);
+        assert_eq!(host.ran(), [("make".to_owned(), 400, 200, 0, 0)]);
+        host.see(1, "sh", 10, 0);
+        host.see(2, "cc1", 30, 0);
+        let ran = host.ran().into_iter().map(|(name, user, kernel, ..)| (name, user, kernel));
+        assert_eq!(
+            ran.collect::<Vec<_>>(),
+            [("cc1".to_owned(), 300, 150), ("sh".to_owned(), 100, 50)]
+        );
+        assert_eq!(host.times.ns(), whole.ns());
         // Processes that no parent waited for aren't in the total.
-        times.see(3, Process::default(), told("daemon", 900, 0));
-        assert_eq!(times.ns(), 940 + 470);
+        host.see(3, "daemon", 900, 0);
+        assert_eq!(host.times.ns(), 940 + 470);
     }
 }
