@@ -293,18 +293,13 @@ impl Answer<'_> {
         let is_named = named.is_some_and(|(program, _)| program.name == advice.program);
         let mut line = Line::new("").text(no_setting);
         if let Some(share) = advice.share {
-            line = line.remark("saves ");
-            line = line.text(format!("{} of ", percents(share)));
-            line = match is_named {
-                true => line.text("its "),
-                false => line.name(&advice.program).text("'s "),
-            };
-            line = line.remark("CPU ").text("time");
+            let saves = line.remark("saves ").text(format!("{} of ", percents(share)));
+            let owner =
+                if is_named { saves.text("its ") } else { saves.name(&advice.program).text("'s ") };
+            line = owner.remark("CPU ").text("time");
         }
-        let seen = match advice.recorded {
-            Some(recorded) => Line::new("").remark(format!(" ({} seen)", count(recorded))),
-            None => Line::new(""),
-        };
+        let seen = advice.recorded.map_or_else(String::new, |of| format!(" ({} seen)", count(of)));
+        let seen = Line::new("").remark(seen);
         let counts = counts(advice.interrupts, advice.left);
         // Cheap interrupts can't explain such a gain. Most of it comes from the calls.
         let line = match (advice.share, self.is_beside(advice)) {

@@ -46,76 +46,52 @@ pub mod reason {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Event<'a> {
     /// `tlb:tlb_flush`. `pages` is `None` if everything is flushed.
-    Flush {
-        reason: u64,
-        pages: Option<u64>,
-    },
+    Flush { reason: u64, pages: Option<u64> },
     /// `csd:csd_queue_cpu`: work was queued for another CPU.
-    Queue {
-        target: u32,
-        function: &'a str,
-        work: u64,
-    },
+    Queue { target: u32, function: &'a str, work: u64 },
     /// The kernel's sum of a process's flushes. `call` is the system call that they were in, or empty. `thread` made
     /// some of them; 0 if that isn't known.
-    Summed {
-        call: &'a str,
-        flushes: Flushes,
-        thread: u32,
-    },
+    Summed { call: &'a str, flushes: Flushes, thread: u32 },
     /// The kernel's sum of flush interrupts that a process took, and their work.
-    SummedTaken {
-        interrupts: u64,
-        work_ns: u64,
-    },
-    SummedWork {
-        function: &'a str,
-        count: u64,
-    },
+    SummedTaken { interrupts: u64, work_ns: u64 },
+    /// The kernel's count of other queued work.
+    SummedWork { function: &'a str, count: u64 },
     /// `csd:csd_function_entry`.
-    Begin {
-        function: &'a str,
-        work: u64,
-    },
+    Begin { function: &'a str, work: u64 },
     /// `csd:csd_function_exit`.
-    End {
-        function: &'a str,
-    },
+    End { function: &'a str },
     /// A function-call interrupt began or ended.
-    Interrupt {
-        begin: bool,
-    },
+    Interrupt { begin: bool },
     /// A system call began, on this range if it has one.
-    Enter {
-        call: &'a str,
-        start: u64,
-        bytes: u64,
-        how: u64,
-        /// Whether it maps a file, if that's known.
-        file: Option<bool>,
-        /// The file's descriptor and the mapping's offset, if it's a shared file mapping.
-        maps: Option<(u64, u64)>,
-        /// The memory that it gives back if it succeeds.
-        gives: ReleasedRange,
-    },
+    Enter { call: &'a str, arguments: Arguments },
     /// A system call returned, with this result if it's known.
-    Exit {
-        result: Option<u64>,
-    },
+    Exit { result: Option<u64> },
     /// A thread requests `mmap_lock`, or has acquired it.
-    Lock {
-        got: bool,
-    },
+    Lock { got: bool },
     /// A user-mode page fault began.
-    Fault {
-        address: u64,
-    },
+    Fault { address: u64 },
     /// A user-mode page fault was handled. The kernel counts minor and major faults at this moment.
     Faulted,
     /// The CPU switches to another thread.
     Switch,
     /// Any other event.
     Other,
+}
+
+/// The arguments of a system call.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Arguments {
+    /// The range, if it has one.
+    pub start: u64,
+    pub bytes: u64,
+    /// The advice, the protection or the flags.
+    pub how: u64,
+    /// Whether it maps a file, if that's known.
+    pub file: Option<bool>,
+    /// The file's descriptor and the mapping's offset, if it's a shared file mapping.
+    pub maps: Option<(u64, u64)>,
+    /// The memory that it gives back if it succeeds.
+    pub gives: ReleasedRange,
 }
 
 /// Memory that a call gives back. A later touch finds zeros, or no mapping at all.
@@ -132,13 +108,8 @@ pub enum ReleasedRange {
     Break,
     /// As many bytes as the call returns, in the ranges of a vector.
     Vector,
-    /// These bytes of a file, wherever they are mapped.
-    File {
-        file: u64,
-        /// The offset of the first byte.
-        offset: u64,
-        bytes: u64,
-    },
+    /// These bytes of the file of a descriptor, wherever they are mapped.
+    File { file: u64, offset: u64, bytes: u64 },
 }
 
 /// Returns the meaning of a sample.
@@ -194,15 +165,17 @@ const MAP_SHARED: u64 = 0x1;
 const PROT_USED: u64 = 0x3;
 /// The flag of `fallocate` that gives the bytes back.
 const PUNCH_HOLE: u64 = 0x2;
-/// The advice to take pages only once memory is short.
+/// The advice to take pages at once, and only once memory is short.
+pub(crate) const MADV_DONTNEED: u64 = 4;
 pub(crate) const MADV_FREE: u64 = 8;
 /// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`, `MADV_PAGEOUT`, `MADV_DONTNEED_LOCKED`.
-const GIVES_BACK: [u64; 5] = [4, 9, MADV_FREE, 21, 24];
+const GIVES_BACK: [u64; 5] = [MADV_DONTNEED, 9, MADV_FREE, 21, 24];
 
 /// Returns the memory that a call with these arguments gives back. `first` returns the first argument with one of the
 /// names.
 fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> ReleasedRange {
     let (start, bytes) = (first(&["start", "addr"]), first(&["len_in", "len"]));
+    let file = first(&["fd"]);
     match call {
         "madvise" if GIVES_BACK.contains(&first(&["behavior"])) => {
             ReleasedRange::Range(start, bytes)
@@ -217,16 +190,10 @@ fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> ReleasedRange {
         },
         "brk" => ReleasedRange::Break,
         "process_madvise" if GIVES_BACK.contains(&first(&["behavior"])) => ReleasedRange::Vector,
-        "fallocate" if first(&["mode"]) & PUNCH_HOLE != 0 => ReleasedRange::File {
-            file: first(&["fd"]),
-            offset: first(&["offset"]),
-            bytes: first(&["len"]),
-        },
-        "ftruncate" => ReleasedRange::File {
-            file: first(&["fd"]),
-            offset: first(&["length"]),
-            bytes: u64::MAX,
-        },
+        "fallocate" if first(&["mode"]) & PUNCH_HOLE != 0 => {
+            ReleasedRange::File { file, offset: first(&["offset"]), bytes: first(&["len"]) }
+        }
+        "ftruncate" => ReleasedRange::File { file, offset: first(&["length"]), bytes: u64::MAX },
         _ => ReleasedRange::Nothing,
     }
 }
@@ -248,8 +215,7 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
         let found = names.iter().find_map(|name| sample.field(name).and_then(Value::bits));
         found.unwrap_or(0)
     };
-    Event::Enter {
-        call,
+    let arguments = Arguments {
         start: first(&["start", "addr"]),
         bytes: first(&["len_in", "len", "old_len"]),
         how: first(&["behavior", "prot", "flags"]),
@@ -260,7 +226,8 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
         maps: (call == "mmap" && first(&["flags"]) & (MAP_ANONYMOUS | MAP_SHARED) == MAP_SHARED)
             .then(|| (first(&["fd"]), first(&["off"]))),
         gives: gives(call, &first),
-    }
+    };
+    Event::Enter { call, arguments }
 }
 
 /// Returns whether this function, queued for another CPU, flushes its TLB.

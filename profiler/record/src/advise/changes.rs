@@ -580,9 +580,7 @@ fn read(at: &str) -> Proposal {
 ///
 /// The flushes remain, but memory that is touched earlier needs no refill.
 fn freed(site: &Site, at: &str) -> Option<Proposal> {
-    const MADV_DONTNEED: u64 = 4;
-    let gives_back = site.how.get(&MADV_DONTNEED).copied().unwrap_or(0);
-    if &*site.place.call != "madvise" || gives_back * 2 < site.calls || site.calls == 0 {
+    if &*site.place.call != "madvise" || site.dontneed * 2 < site.calls || site.calls == 0 {
         return None;
     }
     let (_, share) = touched(site)?;

@@ -64,15 +64,15 @@ impl Attribution {
         if result.is_some_and(is_error) {
             return ReturnedMemory::default();
         }
-        if let (Some((file, offset)), Some(start)) = (call.maps, result) {
+        if let (Some((file, offset)), Some(start)) = (call.arguments.maps, result) {
             let mapped = self.known.files.entry((pid, file)).or_default();
             mapped.retain(|old| old.start != start);
             if mapped.len() < MAPPED {
-                let bytes = call.bytes;
+                let bytes = call.arguments.bytes;
                 mapped.push(Mapping { start, bytes, offset });
             }
         }
-        let range = match call.gives {
+        let range = match call.arguments.gives {
             ReleasedRange::Nothing => None,
             ReleasedRange::Range(start, bytes) => Some((start, bytes)),
             // If another site gave this memory back and no access touched it since, the call only makes it usable

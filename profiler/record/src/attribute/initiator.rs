@@ -9,7 +9,7 @@ use crate::perf::Sample;
 use super::Attribution;
 use super::request::Request;
 use super::reuse::{BINS, bin};
-use crate::event::reason;
+use crate::event::{Arguments, reason};
 
 impl Attribution {
     pub(super) fn flush(&mut self, sample: &Sample, program: usize, why: u64, pages: Option<u64>) {
@@ -105,7 +105,7 @@ impl Attribution {
         let giver = match (&*self.sites[site].place.call, &thread.call, &thread.fault) {
             ("copy-on-write", _, Some(fault)) => fault.site,
             ("mprotect" | "pkey_mprotect", Some(call), _) => {
-                self.discards.find(owner, call.start).map(|discard| discard.site)
+                self.discards.find(owner, call.arguments.start).map(|discard| discard.site)
             }
             _ => None,
         };
@@ -136,7 +136,8 @@ impl Attribution {
         if let Some(call) = &mut thread.call {
             call.interrupts += 1;
             call.gap.get_or_insert(gap);
-            range = (call.start, call.start.saturating_add(call.bytes));
+            let Arguments { start, bytes, .. } = call.arguments;
+            range = (start, start.saturating_add(bytes));
         }
         if !first {
             return;

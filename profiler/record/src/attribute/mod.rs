@@ -31,7 +31,7 @@ use crate::perf::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::event::{self, Event, ReleasedRange};
+use crate::event::{self, Arguments, Event};
 use crate::stack::{StackInfo, Stacks};
 use discard::Discards;
 use request::Requests;
@@ -142,15 +142,7 @@ struct Call {
     name: Arc<str>,
     start_ns: u64,
     cpu: u32,
-    start: u64,
-    bytes: u64,
-    how: u64,
-    /// Whether it is `madvise` with `MADV_FREE`.
-    frees: bool,
-    /// Whether it maps a file. `None` if that isn't known.
-    file: Option<bool>,
-    maps: Option<(u64, u64)>,
-    gives: ReleasedRange,
+    arguments: Arguments,
     /// The ranges of a vector, as far as they are known.
     ranges: Vec<(u64, u64)>,
     site: Option<usize>,
@@ -406,20 +398,9 @@ impl Attribution {
                 cpu.works.clear();
             }
             Event::Interrupt { begin: false } => self.interrupted(sample, program),
-            Event::Enter { call, start, bytes, how, file, maps, gives } => {
-                let call = Call {
-                    name: call.into(),
-                    start_ns: now,
-                    cpu: sample.cpu,
-                    start,
-                    bytes,
-                    how,
-                    frees: call == "madvise" && how == event::MADV_FREE,
-                    file,
-                    maps,
-                    gives,
-                    ..Call::default()
-                };
+            Event::Enter { call, arguments } => {
+                let (name, cpu) = (call.into(), sample.cpu);
+                let call = Call { name, start_ns: now, cpu, arguments, ..Call::default() };
                 self.entered(sample, program, call)
             }
             Event::Exit { result } => self.returned(sample, program, result),

@@ -141,8 +141,8 @@ pub struct Site {
     pub adjacent: u64,
     /// Flushes that came after another from here in the same thread.
     pub followed: u64,
-    /// The number of calls for each value of their argument `behavior` or `prot`.
-    pub how: FxHashMap<u64, u64>,
+    /// Calls of `madvise` with `MADV_DONTNEED`.
+    pub dontneed: u64,
     /// Bytes that calls gave back.
     pub bytes: u64,
     /// Calls that gave memory back at addresses that the recording doesn't show.

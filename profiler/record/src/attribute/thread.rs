@@ -8,6 +8,7 @@ use crate::perf::Sample;
 use super::reuse::{BINS, bin};
 use super::slice::{Slice, Stretch};
 use super::{Attribution, Fault};
+use crate::event::{MADV_DONTNEED, MADV_FREE};
 use crate::figures::Range;
 
 /// The largest number of mappings to remember.
@@ -74,8 +75,8 @@ impl Attribution {
             return;
         };
         let unmaps = &*call.name == "munmap";
-        let was_file = unmaps.then(|| self.mapped.remove(&(sample.pid, call.start)));
-        if let (Some(file), Some(start)) = (call.file, result)
+        let was_file = unmaps.then(|| self.mapped.remove(&(sample.pid, call.arguments.start)));
+        if let (Some(file), Some(start)) = (call.arguments.file, result)
             && self.mapped.len() < MAPPED
         {
             self.mapped.insert((sample.pid, start), file);
@@ -112,10 +113,8 @@ impl Attribution {
             Some(false) => of.memory += 1,
             None => {}
         }
-        // A program may pass any number of different values, so we bound the map.
-        if of.how.len() < 64 || of.how.contains_key(&call.how) {
-            *of.how.entry(call.how).or_default() += 1;
-        }
+        let is_madvise = |how| &*call.name == "madvise" && call.arguments.how == how;
+        of.dontneed += u64::from(is_madvise(MADV_DONTNEED));
         let sent = (call.interrupts, call.gap.unwrap_or(BINS.len()));
         for (start, bytes) in given.ranges {
             let before = self.discards.add(owner, start, bytes, site, now, sent);
@@ -124,7 +123,7 @@ impl Attribution {
                 let of = &mut self.sites[before.site];
                 of.reuse.left(followed, before.interrupts);
                 // A page that was freed, but not taken yet, is touched without a fault. If it's freed again, it was.
-                if call.frees && bin(followed) <= before.gap && before.interrupts > 0 {
+                if is_madvise(MADV_FREE) && bin(followed) <= before.gap && before.interrupts > 0 {
                     of.hasty[before.gap] += before.interrupts;
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::Process;
 use super::statement::{CallKey, CallTotals, Kind, PAGE};
 use super::thread::Thread;
 
@@ -11,14 +12,6 @@ const KINDS: usize = 12;
 const TOGETHER: u64 = 10_000;
 /// The longest computing time in one round, in nanoseconds.
 const LONGEST_NS: u64 = 100_000_000;
-
-/// Counts of calls and events that aren't in the file.
-pub struct OmittedContent {
-    pub processes: u64,
-    pub kinds: u64,
-    pub calls: u64,
-    pub events: u64,
-}
 
 /// A thread's calls in the form in which they're written.
 pub struct Loop {
@@ -180,16 +173,17 @@ fn statements(at: usize, alike: &CallKey, touched: u64) -> Vec<String> {
     all
 }
 
-/// Returns the file's text. `(kept, asked)` are the number of calls in it, and of those that flushed other CPUs.
+/// Returns the text of a process's file. `(kept, asked)` are the number of calls in it, and of those that flushed other
+/// CPUs.
 pub fn file(
-    program: &str,
+    process: &Process,
     loops: &[Loop],
     bystanders: &[usize],
     (kept, asked): (u64, u64),
-    lost: &OmittedContent,
 ) -> String {
     // A program chooses its own name, so we replace all characters that could end the comment or the string.
-    let program: String = program
+    let program: String = process
+        .name()
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })
         .collect();
@@ -212,10 +206,10 @@ pub fn file(
             1 => "busiest process".to_owned(),
             many => format!("{many} busiest processes"),
         },
-        lost.processes,
-        lost.kinds,
-        lost.calls,
-        lost.events
+        process.elsewhere,
+        process.count().saturating_sub(kept),
+        process.threads.iter().map(|thread| thread.others).sum::<u64>(),
+        process.lost
     );
     // Writing to a string can't fail.
     let _ = write!(

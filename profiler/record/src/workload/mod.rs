@@ -28,10 +28,10 @@ use std::collections::BTreeMap;
 use crate::perf::{Item, Source, SourceError};
 
 pub use process::{Process, WorkloadFile};
-use statement::{CallKey, Kind, LARGEST, PAGE};
+use statement::{CallKey, CallTotals, Kind, LARGEST, PAGE};
 use thread::{OpenCall, PAGES, Thread};
 
-use crate::event::{Event, flushes, of, reason};
+use crate::event::{Arguments, Event, flushes, of, reason};
 use crate::stack::Stacks;
 
 /// The reason why a recording can't become a workload.
@@ -133,7 +133,7 @@ impl Calls {
         };
         let thread = process.threads.entry(sample.tid).or_default();
         match event {
-            Event::Enter { call, bytes, how, .. } => {
+            Event::Enter { call, arguments: Arguments { bytes, how, .. } } => {
                 // The return of an earlier call may not have been recorded.
                 thread.returned(sample.time_ns);
                 thread.computes_until(sample.time_ns);
@@ -142,8 +142,7 @@ impl Calls {
                 thread.open = Some(OpenCall {
                     entered_ns: sample.time_ns,
                     alike: kind.map(|kind| CallKey { kind, bytes, said: false, asked: false }),
-                    pages: 1,
-                    interrupts: 0,
+                    made: CallTotals { count: 1, pages: 1, interrupts: 0 },
                 });
             }
             Event::Exit { .. } => thread.returned(sample.time_ns),

@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use super::file::{Loop, OmittedContent, file};
+use super::file::{Loop, file};
 use super::statement::{CallKey, CallTotals, LARGEST, PAGE};
 use super::thread::Thread;
 
@@ -173,12 +173,6 @@ impl Process {
         let of_asked = made().filter(|(alike, _)| alike.asked);
         let asked = of_asked.map(|(alike, made)| made.flushes(alike)).sum();
         let calls = loops.iter().map(Loop::count).sum();
-        let lost = OmittedContent {
-            processes: self.elsewhere,
-            kinds: self.count().saturating_sub(calls),
-            calls: threads.iter().map(|thread| thread.others).sum(),
-            events: self.lost,
-        };
         let interrupts = || made().map(|(_, made)| made.interrupts).sum();
         // A thread that was interrupted ran in the process, even if no event of its own was recorded.
         let processes = threads.iter().map(|thread| thread.process).max();
@@ -194,7 +188,7 @@ impl Process {
         }
         bystanders.truncate(THREADS.saturating_sub(loops.len()).max(1));
         WorkloadFile {
-            text: file(&self.name, &loops, &bystanders, (calls, asked), &lost),
+            text: file(self, &loops, &bystanders, (calls, asked)),
             program: self.name.clone(),
             calls,
             asked,

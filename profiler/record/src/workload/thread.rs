@@ -12,8 +12,7 @@ pub const PAGES: u64 = 1024;
 pub struct OpenCall {
     pub entered_ns: u64,
     pub alike: Option<CallKey>,
-    pub pages: u64,
-    pub interrupts: u64,
+    pub made: CallTotals,
 }
 
 /// The calls of a thread.
@@ -56,10 +55,7 @@ impl Thread {
         let within = time_ns.saturating_sub(open.entered_ns);
         self.within_ns = self.within_ns.saturating_add(within);
         match open.alike {
-            Some(alike) => self.add(
-                alike,
-                CallTotals { count: 1, pages: open.pages, interrupts: open.interrupts },
-            ),
+            Some(alike) => self.add(alike, open.made),
             None => self.others += 1,
         }
     }
@@ -67,7 +63,7 @@ impl Thread {
     /// Adds the calls of another thread. Both compute at the same time.
     pub fn join(&mut self, other: Thread) {
         for (alike, made) in other.calls {
-            self.calls.entry(alike).or_default().add(made);
+            self.add(alike, made);
         }
         self.others += other.others;
         self.between_ns = self.between_ns.max(other.between_ns);
@@ -125,8 +121,8 @@ impl Thread {
         {
             alike.said |= interrupts == 0;
             alike.asked |= interrupts > 0;
-            open.interrupts += interrupts;
-            open.pages = pages.max(open.pages).min(alike.bytes / PAGE).min(PAGES);
+            open.made.interrupts += interrupts;
+            open.made.pages = pages.max(open.made.pages).min(alike.bytes / PAGE).min(PAGES);
         }
     }
 }

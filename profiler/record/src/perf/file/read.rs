@@ -37,9 +37,6 @@ pub struct Recording {
     symbols: Option<Symbols>,
     same_boot: bool,
     last_ns: u64,
-    none: Arc<[Frame]>,
-    kernel: Arc<str>,
-    compiled: Arc<str>,
     /// Items to return before the next record.
     ready: VecDeque<Item>,
     over: bool,
@@ -96,9 +93,6 @@ impl Recording {
             symbols: None,
             same_boot: true,
             last_ns: 0,
-            none: Arc::new([]),
-            kernel: "[kernel]".into(),
-            compiled: "[jit]".into(),
             ready: VecDeque::new(),
             over: false,
         };
@@ -260,31 +254,20 @@ impl Recording {
     }
 
     fn frame(&mut self, frame: &FrameRecord) -> Result<Frame, SourceError> {
-        let module = match frame.module.checked_sub(1) {
-            Some(number) => Some(self.name(number)?),
-            None => None,
-        };
+        let module = frame.module.checked_sub(1).map(|number| self.name(number)).transpose()?;
         let number = self.frames.len() as u32;
         let symbol = match &mut self.symbols {
             None => self.functions.get(&number).cloned(),
             Some(_) if frame.kernel && !self.same_boot => None,
             Some(symbols) => function(symbols, frame, module.as_ref()),
         };
-        let module = match module {
-            _ if frame.kernel => Some(self.kernel.clone()),
+        let is_file = module.as_ref().is_some_and(|module| symbols::is_file(module));
+        let (address, module) = match &symbol {
+            _ if frame.kernel => (frame.address, Some("[kernel]".into())),
+            // For a function without a name, the offset in the file is more useful. It's the same in every process.
+            None => (if is_file { frame.offset } else { frame.address }, module),
             // Memory without a file that has named functions was filled by a compiler at run time.
-            Some(module) if !symbols::is_file(&module) && symbol.is_some() => {
-                Some(self.compiled.clone())
-            }
-            None if symbol.is_some() => Some(self.compiled.clone()),
-            module => module,
-        };
-        // For a function without a name, the offset in the file is more useful. It's the same in every process.
-        let nameless = symbol.is_none() && !frame.kernel;
-        let in_file = |module: &Arc<str>| symbols::is_file(module);
-        let address = match module.as_ref().is_some_and(in_file) && nameless {
-            true => frame.offset,
-            false => frame.address,
+            Some(_) => (frame.address, if is_file { module } else { Some("[jit]".into()) }),
         };
         Ok(Frame { address, kernel: frame.kernel, symbol, module })
     }
@@ -304,10 +287,10 @@ impl Recording {
             fields.push((name.clone(), value));
         }
         let stack = match sample.stack.checked_sub(1) {
-            None => Some(&self.none),
-            Some(number) => self.stacks.get(number as usize),
+            None => Some(Arc::default()),
+            Some(number) => self.stacks.get(number as usize).cloned(),
         };
-        let stack = stack.ok_or_else(|| self.wrong(unknown("stack", sample.stack)))?.clone();
+        let stack = stack.ok_or_else(|| self.wrong(unknown("stack", sample.stack)))?;
         let time_ns = self.last_ns.wrapping_add(sample.later_ns as u64);
         let (event, comm) = (event.clone(), self.name(sample.comm)?);
         self.last_ns = time_ns;

@@ -66,25 +66,9 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes one item.
-    ///
-    /// A sample's stack is written as it is, with its names. A recorder writes its samples by [`Writer::sample`]
-    /// instead, which looks names up later.
+    /// Writes an item other than a sample.
     pub fn item(&mut self, item: &Item) -> io::Result<()> {
-        match item {
-            Item::Sample(sample) => {
-                let places = sample.stack.iter().map(|frame| Place {
-                    address: frame.address,
-                    kernel: frame.kernel,
-                    call: false,
-                    pid: sample.pid,
-                    module: frame.module.clone().map(|module| (module, frame.address)),
-                });
-                let places: Vec<Place> = places.collect();
-                self.sample(sample, &places)
-            }
-            item => self.put(&Record::Item(item.clone())),
-        }
+        self.put(&Record::Item(item.clone()))
     }
 
     /// Writes a sample with the places of its stack, innermost first.

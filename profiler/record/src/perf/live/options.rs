@@ -87,12 +87,7 @@ impl Default for Options {
     ///
     /// We aim for a cost below 2 %. The limit may be exceeded a little, and it doesn't include cache misses.
     fn default() -> Self {
-        Self {
-            wanted: Vec::new(),
-            overhead: 0.01,
-            sums: SumMode::No,
-            outlives: false,
-        }
+        Self { wanted: Vec::new(), overhead: 0.01, sums: SumMode::No, outlives: false }
     }
 }
 
@@ -106,29 +101,14 @@ pub enum RecordError {
     #[error("{0}")]
     Missing(String),
     /// The kernel refused an event for another reason.
-    #[error("the kernel refused to record {event}: {error}{}", help(error))]
-    Event {
-        /// The event's name.
-        event: String,
-        /// The kernel's error.
-        error: io::Error,
-    },
+    #[error("the kernel refused to record {0}: {1}{help}", help = help(.1))]
+    Event(String, io::Error),
     /// The command to record could not be started.
-    #[error("{command} could not be started: {error}")]
-    Command {
-        /// The command's name.
-        command: String,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// Something else failed.
-    #[error("{what}: {error}")]
-    Other {
-        /// The failed step.
-        what: String,
-        /// The system's error.
-        error: io::Error,
-    },
+    #[error("{0} could not be started: {1}")]
+    Command(String, io::Error),
+    /// Another step failed.
+    #[error("{0}: {1}")]
+    Other(&'static str, io::Error),
 }
 
 /// Returns a remedy for an error of `perf_event_open`, if we know one.

@@ -43,7 +43,7 @@ impl Plan {
         let mut ends = CallEnds::default();
         for wanted in wanted {
             let added = asked.add(wanted, &mut ends, tracefs, names, host);
-            added.map_err(|error| RecordError::Event { event: wanted.event.clone(), error })?;
+            added.map_err(|error| RecordError::Event(wanted.event.clone(), error))?;
         }
         if asked.events.is_empty() && !wanted.is_empty() {
             let what = format!("this kernel has none of these events: {}", host.missing.join(", "));

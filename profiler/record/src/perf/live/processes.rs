@@ -167,13 +167,10 @@ impl Processes {
                 if pid != parent {
                     // Another thread may have used the number before.
                     self.threads.remove(&tid);
-                    let mappings = self.processes.get(&parent).map(|of| of.mappings.clone());
-                    let process = Process {
-                        mappings: mappings.unwrap_or_default(),
-                        known: self.processes.get(&parent).map_or(0, |of| of.known),
-                        ..Process::default()
-                    };
-                    self.processes.insert(pid, process);
+                    let of_parent = self.processes.get(&parent);
+                    let (mappings, known) =
+                        of_parent.map(|of| (of.mappings.clone(), of.known)).unwrap_or_default();
+                    self.processes.insert(pid, Process { mappings, known, ..Process::default() });
                     self.mappings_changed(pid);
                 }
                 self.begins(pid, tid, comm);
@@ -366,13 +363,11 @@ fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) 
     const NAMED: usize = 8;
     let found = descendants(&wanted, running);
     wanted.extend(found.iter().map(|(pid, _)| pid));
-    let named = found.iter();
-    let mut found: Vec<_> = named.map(|(pid, process)| format!("{} {pid}", process.comm)).collect();
     if !found.is_empty() {
-        let more = found.len().saturating_sub(NAMED);
-        found.truncate(NAMED);
-        host.scope += &format!(" and its descendants: {}", found.join(", "));
-        if more > 0 {
+        let named = found.iter().take(NAMED).map(|(pid, of)| format!("{} {pid}", of.comm));
+        let named: Vec<_> = named.collect();
+        host.scope += &format!(" and its descendants: {}", named.join(", "));
+        if let more @ 1.. = found.len().saturating_sub(NAMED) {
             host.scope += &format!(", and {more} more");
         }
     }

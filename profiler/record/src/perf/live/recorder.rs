@@ -187,9 +187,8 @@ impl Recorder {
             points.iter_mut().for_each(|point| point.counted = false);
         }
         let rings = Ring::open_all(&cpus, bytes, &points);
-        let rings = rings.map_err(|error| RecordError::Event {
-            event: host.events.first().cloned().unwrap_or_default(),
-            error,
+        let rings = rings.map_err(|error| {
+            RecordError::Event(host.events.first().cloned().unwrap_or_default(), error)
         })?;
         let frequent = FrequentEvents::of(points);
         let (processes, changes) = Processes::running(pids, &mut names, &mut host);
@@ -672,9 +671,7 @@ impl Recorder {
             hit: Duration::from_nanos(hit),
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),
             turns: self.state.turns,
-            around: Duration::ZERO,
-            exit: None,
-            outlived: false,
+            ..Summary::default()
         };
         let notes = std::mem::take(&mut self.notes).into_iter();
         items.extend(notes.chain([summary.to_string()]).map(|note| Item::Note(note.into())));
@@ -728,11 +725,9 @@ impl Recorder {
     }
 
     fn spawn(&mut self, mut command: Command) -> Result<Child, RecordError> {
-        let child =
-            self.file_limit.without(|| command.spawn()).map_err(|error| RecordError::Command {
-                command: command.get_program().to_string_lossy().into_owned(),
-                error,
-            })?;
+        let child = self.file_limit.without(|| command.spawn()).map_err(|error| {
+            RecordError::Command(command.get_program().to_string_lossy().into_owned(), error)
+        })?;
         // We read its records after this, so we recognize them as those of the command.
         self.processes.want_command(child.id());
         Ok(child)
@@ -779,5 +774,5 @@ impl Recorder {
 }
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> RecordError {
-    move |error| RecordError::Other { what: what.to_owned(), error }
+    move |error| RecordError::Other(what, error)
 }

@@ -68,9 +68,8 @@ pub(super) fn resolve(
         }
         Scope::Command(command) => {
             let program = command.get_program();
-            can_run(program).map_err(|error| RecordError::Command {
-                command: program.to_string_lossy().into_owned(),
-                error,
+            can_run(program).map_err(|error| {
+                RecordError::Command(program.to_string_lossy().into_owned(), error)
             })?;
             host.scope = format!("the command {}", command.get_program().to_string_lossy());
             (Vec::new(), Some(command))

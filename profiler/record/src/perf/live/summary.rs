@@ -8,7 +8,7 @@ use super::cost::MeasuredCost;
 use crate::perf::sample::Count;
 
 /// The summary of a recording.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Summary {
     /// Its duration.
     pub elapsed: Duration,
@@ -123,21 +123,12 @@ mod tests {
     fn a_recording_that_cost_more_than_all_else_did_is_not_said_to_cost_nothing() {
         let ms = Duration::from_millis;
         let summary = |hit, used| Summary {
-            elapsed: ms(1000),
-            counts: Vec::new(),
-            kept: 0,
-            lost: 0,
-            recorded: ms(1000),
             recorder: ms(1),
             kernel: ms(1),
-            measured: None,
             busy: ms(1000),
             hit: ms(hit),
             used: Some(ms(used)),
-            turns: 0,
-            around: ms(0),
-            exit: None,
-            outlived: false,
+            ..Summary::default()
         };
         assert_eq!(summary(0, 0).overhead_text(), "0.20 %");
         assert_eq!(summary(15, 150).overhead_text(), "10.00 %");
