@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
+use quell_boot::hunt::finding::{Counts, Event};
+use quell_boot::hunt::{FrameSource, Hunt, Skip, Symbols, setup};
 use quell_boot::{Arch, end_requested, follow, prepare};
-use quell_hunt::finding::{Counts, Event};
-use quell_hunt::{FrameSource, Hunt, Skip, Symbols, setup};
 
 use crate::boot::{mistaken, parsed};
 use quell_model::output::{document_line, note, say};

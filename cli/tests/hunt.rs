@@ -1,4 +1,4 @@
-//! `quell hunt` as a user runs it, without the emulated machine. `search/hunt/check` runs real hunts.
+//! `quell hunt` as a user runs it, without the emulated machine. `kernels/boot/hunt/check` runs real hunts.
 
 use std::process::{Command, Output};
 

@@ -127,9 +127,9 @@ pub const STEPS: &[Step] = &[
         "every edit of the integration fits Linux 6.12, and Linux builds with the engine and without").boots(),
     step("asterinas", Apart, &["cargo", "run", "--release", "--bin", "quell-asterinas"],
         "in Asterinas' ostd quell costs no more than the flusher that it replaces, and programs see no stale page").boots(),
-    step("hunt", Optimised, &["search/hunt/check"],
+    step("hunt", Optimised, &["kernels/boot/hunt/check"],
         "TLBs that do their worst show a flush left out of our kernel, and nothing in the kernel as it is").boots(),
-    step("hunt-linux", Optimised, &["search/hunt/linux/run"],
+    step("hunt-linux", Optimised, &["kernels/boot/hunt/linux/run"],
         "a hunt in Linux finds each of thirteen flushes that are left out, and nothing else; skipped if nothing can be \
          built"),
     step("stress", Optimised, &["cargo", "run", "--release", "--bin", "quell", "--", "boot", "stress", "--minutes", "1"],

@@ -1,7 +1,7 @@
 //! Hunts for stale translations in any x86-64 kernel, unmodified.
 //!
-//! The machine is QEMU from Debian's source package with a few edits (`edits.toml`) and one file of ours
-//! (`qemu/hunt.c`): its TLBs do the worst that the manual allows, and a judge looks at each access through them.
+//! The machine is QEMU from Debian's source package with a few edits (`hunt/edits.toml`) and one file of ours
+//! (`hunt/qemu/hunt.c`): its TLBs do the worst that the manual allows, and a judge looks at each access through them.
 //! [`setup`] builds it. [`Hunt::command`] is its command line; [`finding`] reads the judge's reports and adds symbols.
 
 pub mod finding;
@@ -12,8 +12,8 @@ mod symbols;
 pub use frames::FrameSource;
 pub use symbols::Symbols;
 
-use quell_boot::qemu::{Accelerator, Command, Machine};
-use quell_boot::{Arch, Images};
+use crate::qemu::{Accelerator, Command, Machine};
+use crate::{Arch, Images};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Names of functions in a kernel: from its ELF file, or from a `System.map`.
 
 use anyhow::{Context, bail};
-use object::{Object as _, ObjectSymbol as _, SymbolKind};
+use elf::{ElfBytes, abi, endian::LittleEndian};
 use std::ops::Range;
 use std::path::Path;
 
@@ -76,16 +76,18 @@ impl Symbols {
 }
 
 fn of_elf(bytes: &[u8]) -> anyhow::Result<Vec<(u64, String)>> {
-    let file = object::File::parse(bytes)?;
+    let file = ElfBytes::<LittleEndian>::minimal_parse(bytes)?;
     let mut functions = Vec::new();
-    for symbol in file.symbols() {
-        // Assembly labels have no kind.
-        let code = matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Label)
-            || (symbol.kind() == SymbolKind::Unknown && symbol.is_definition());
-        let name = symbol.name().unwrap_or_default();
-        if code && !name.is_empty() && !name.starts_with('.') {
+    let Some((symbols, names)) = file.symbol_table()? else {
+        return Ok(functions);
+    };
+    for symbol in symbols {
+        // Assembly labels have no type.
+        let code = matches!(symbol.st_symtype(), abi::STT_FUNC | abi::STT_NOTYPE);
+        let name = names.get(symbol.st_name as usize).unwrap_or_default();
+        if code && !symbol.is_undefined() && !name.is_empty() && !name.starts_with('.') {
             let name = format!("{:#}", rustc_demangle::demangle(name));
-            functions.push((symbol.address(), name));
+            functions.push((symbol.st_value, name));
         }
     }
     Ok(functions)

@@ -1,6 +1,6 @@
 //! The judge's reports, for people.
 
-use crate::Symbols;
+use super::Symbols;
 use serde::Deserialize;
 use std::fmt::Write as _;
 

@@ -2,7 +2,7 @@
 //!
 //! With them, the judge knows the moment at which a frame gets a new owner.
 
-use crate::Symbols;
+use super::Symbols;
 use anyhow::{Context, bail};
 use quell_workloads::files::hint;
 use serde::Deserialize;
@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// Kernels whose files are built in.
 const BUILT_IN: [(&str, &str); 2] = [
-    ("linux-6.12", include_str!("../kernels/linux-6.12.toml")),
-    ("quell", include_str!("../kernels/quell.toml")),
+    ("linux-6.12", include_str!("../../hunt/kernels/linux-6.12.toml")),
+    ("quell", include_str!("../../hunt/kernels/quell.toml")),
 ];
 
 /// The registers of x86-64, in the order of their numbers.

@@ -3,10 +3,10 @@
 //! Everything is in one folder of the user's cache, so all checkouts share it. The finished emulator is named after the
 //! version of the package and a digest of the edits, so a change of either builds it again, from the same objects.
 
+use crate::edits::{Edits, write};
+use crate::linux::tree::Lock;
+use crate::toolchain::which;
 use anyhow::{Context, bail};
-use quell_boot::edits::{Edits, write};
-use quell_boot::linux::tree::Lock;
-use quell_boot::toolchain::which;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,11 +43,11 @@ const CONFIGURE: [&str; 8] = [
 
 /// Our edits and files.
 fn ours() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/hunt"))
 }
 
 /// Returns the folder of everything that is downloaded and built: `QUELL_HUNT_CACHE`, or one in the user's cache.
-pub fn cache() -> PathBuf {
+fn cache() -> PathBuf {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
     path("QUELL_HUNT_CACHE").unwrap_or_else(|| {
         path("XDG_CACHE_HOME")
@@ -58,7 +58,7 @@ pub fn cache() -> PathBuf {
 }
 
 /// Returns the packages whose programs or files are missing.
-pub fn missing() -> Vec<&'static str> {
+fn missing() -> Vec<&'static str> {
     let is_there = |what: &str| match what.starts_with('/') {
         true => Path::new(what).exists(),
         false => which(what).is_some(),
@@ -129,7 +129,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     let (tree, objects) = (cache.join("tree"), cache.join("objects"));
     progress("editing");
     // Before the old tree is removed: a missing anchor leaves everything as it was.
-    let changed = edits()?.changed(&source, ours()).context("search/hunt/edits.toml")?;
+    let changed = edits()?.changed(&source, ours()).context("kernels/boot/hunt/edits.toml")?;
     remove(&tree)?;
     // Hard links: the copy takes no room, and objects of unchanged files stay valid.
     run(Command::new("cp").arg("-al").args([&source, &tree]), &cache)?;
