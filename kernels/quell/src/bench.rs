@@ -1,16 +1,16 @@
 //! Runs the conformance suite of `quell-conformance` on every CPU of this kernel, and supplies its requirements
 //! besides [`quell::Hardware`].
 
-use crate::platform::{PLATFORM, Platform};
+use crate::machine::Kernel;
 use crate::{accessors, arch, cpu, machine, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidation, KernelEntries, Page};
+use quell::{Engine, Extent, Frame, Hardware, Invalidation, KernelEntries, Page};
 use quell_conformance::{Bench, Check, Rights, Suite};
 
 // SAFETY: the frames come from the kernel's allocator, and `machine::new_root` makes the roots. Words are accessed
 // through the direct map, after a check that the frame is memory.
-unsafe impl Bench for Platform {
+unsafe impl Bench for Kernel {
     fn cpus(&self) -> usize {
         cpu::count()
     }
@@ -24,19 +24,8 @@ unsafe impl Bench for Platform {
     }
 
     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
-        let leaf = to.map(|(frame, rights)| {
-            let writable = rights == Rights::Write;
-            Entry {
-                present: true,
-                frame,
-                writable,
-                user: true,
-                accessed: true,
-                dirty: writable,
-                ..Entry::ABSENT
-            }
-        });
-        tables::set(root, page, leaf);
+        let leaf = |(frame, rights)| tables::leaf(frame, rights == Rights::Write);
+        tables::set(root, page, to.map(leaf));
     }
 
     fn unlink_table(&self, root: Frame, page: Page) -> Frame {
@@ -48,14 +37,7 @@ unsafe impl Bench for Platform {
     }
 
     fn set_own(&self, page: Page, to: Option<(Frame, KernelEntries)>) {
-        let leaf = to.map(|(frame, entries)| Entry {
-            present: true,
-            frame,
-            global: entries == KernelEntries::Global,
-            accessed: true,
-            ..Entry::ABSENT
-        });
-        tables::set_own(arch::paging::kernel_root(), page, leaf);
+        tables::set_own(page, to);
     }
 
     fn try_read_own(&self, address: u64) -> Option<u64> {
@@ -79,21 +61,21 @@ unsafe impl Bench for Platform {
     }
 }
 
-static ENGINE: spin::Once<Engine<'static, Platform>> = spin::Once::new();
+static ENGINE: spin::Once<Engine<'static, Kernel>> = spin::Once::new();
 
 /// Runs the suite on its own engine. No CPU of it is online afterwards, because another engine may lend the same tags.
-pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
+pub fn run(engine: Engine<'static, Kernel>, report: fn(Check)) {
     let engine = ENGINE.call_once(|| engine);
     trap::set_on_shootdown(|| {
         if let Some(engine) = ENGINE.get() {
             engine.this_cpu().mask_interrupts().on_interrupt();
         }
     });
-    let suite: &'static Suite<'static, 'static, Platform> = Box::leak(Box::new(Suite::new(engine)));
+    let suite: &'static Suite<'static, 'static, Kernel> = Box::leak(Box::new(Suite::new(engine)));
     sched::on_every_cpu(move |_| {
         engine.cpu_online();
         suite.run(None, report);
         engine.cpu_offline(None);
-        PLATFORM.invalidate(Invalidation::All);
+        Kernel.invalidate(Invalidation::All);
     });
 }

@@ -1,35 +1,37 @@
 //! Writes lines on the serial line, one at a time.
 
-use crate::arch::console::Serial;
+use crate::arch;
 use crate::sync::Lock;
-use core::fmt::{Arguments, Write};
+use core::fmt::{self, Arguments, Write};
 
-static SERIAL: Lock<Option<Serial>> = Lock::new(None);
+/// The right to write a line.
+static TURN: Lock<()> = Lock::new(());
 
-/// Sets the serial line. Earlier output is lost.
-pub fn init(serial: Serial) {
-    *SERIAL.lock() = Some(serial);
+/// The serial line.
+struct Serial;
+
+impl Write for Serial {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        arch::console::write(text);
+        Ok(())
+    }
 }
 
 /// Writes one line. Lines of different CPUs don't mix.
 pub fn line(text: Arguments<'_>) {
-    if let Some(serial) = SERIAL.lock().as_mut() {
-        // The serial line can't fail.
-        let _ = serial.write_fmt(format_args!("{text}\r\n"));
-    }
+    let _turn = TURN.lock();
+    // The serial line can't fail.
+    let _ = write!(Serial, "{text}\r\n");
 }
 
-/// Writes a line without the lock, because its holder may have been interrupted. Waits a little, and then writes even
-/// without the lock.
+/// Writes a line even if the holder of the lock was interrupted: waits a little for the lock, then writes without it.
 pub fn urgent_line(text: Arguments<'_>) {
     for _ in 0..100_000 {
-        if let Some(mut serial) = SERIAL.try_lock() {
-            if let Some(serial) = serial.as_mut() {
-                let _ = serial.write_fmt(format_args!("{text}\r\n"));
-            }
+        if let Some(_turn) = TURN.try_lock() {
+            let _ = write!(Serial, "{text}\r\n");
             return;
         }
-        crate::arch::cpu::relax();
+        arch::cpu::relax();
     }
-    let _ = Serial::steal().write_fmt(format_args!("\r\n{text}\r\n"));
+    let _ = write!(Serial, "\r\n{text}\r\n");
 }

@@ -3,16 +3,13 @@
 //! Only its own CPU (with its non-maskable interrupts) writes a [`Cpu`], and others read it only for reports. So we
 //! update its counters with a plain load and store instead of a locked instruction.
 
+use crate::{arch, clock, report, sched};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 /// The maximum number of CPUs that the kernel starts.
 pub const MAX: usize = 64;
-
-/// The nanoseconds in which a CPU must start. This is a last resort, because the host decides when the CPU runs, and
-/// before that it can't answer us.
-pub const START_LIMIT: u64 = 120_000_000_000;
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)*) => {
@@ -239,7 +236,7 @@ pub fn cpu(index: usize) -> &'static Cpu {
 /// Returns the CPU that executes this.
 #[inline]
 pub fn this() -> &'static Cpu {
-    cpu(crate::arch::cpu::index())
+    cpu(arch::cpu::index())
 }
 
 /// Returns the number of CPUs that run. They are numbered from 0 without gaps.
@@ -248,10 +245,34 @@ pub fn count() -> usize {
     STARTED.load(core::sync::atomic::Ordering::Acquire) as usize
 }
 
-/// Records that CPU `index`, the next one, runs.
+/// Completes the set-up of CPU `index`, the next one, which runs this: from here on, it can run threads.
 pub fn set_started(index: usize) {
+    sched::init_cpu();
     cpu(index).set_doing(CpuActivity::Kernel);
     STARTED.store(index as u32 + 1, core::sync::atomic::Ordering::Release);
+    arch::cpu::restore_interrupts(true);
+}
+
+/// Starts one more CPU by `start`, which receives the end of the CPU's stack. Returns whether the CPU runs. Reports a
+/// failure, but not if `start` returns `None` because there is no such CPU.
+pub fn start_next(start: impl FnOnce(u64) -> Result<(), Option<&'static str>>) -> bool {
+    /// The nanoseconds in which a CPU must start. This is a last resort, because the host decides when the CPU runs,
+    /// and before that it can't answer us.
+    const LIMIT: u64 = 120_000_000_000;
+    let index = count();
+    if index == MAX {
+        return false;
+    }
+    let stack = alloc::vec![0u128; sched::STACK / 16].leak();
+    let why = match start(stack.as_ptr_range().end as u64) {
+        Ok(()) if clock::wait_for(LIMIT, || count() > index) => return true,
+        Ok(()) => Some("no answer within two minutes, the last resort"),
+        Err(why) => why,
+    };
+    if let Some(why) = why {
+        report::event(&report::Event::Failed { what: "cpu start", why });
+    }
+    false
 }
 
 /// Returns the counters of all CPUs together.

@@ -1,6 +1,6 @@
 //! Reads the loader's device tree.
 
-use crate::direct_map;
+use crate::{BootInfo, memory};
 use core::ops::Range;
 use hermit_dtb::Dtb;
 
@@ -13,10 +13,8 @@ const TREE: u64 = 1 << 20;
 
 /// The kernel's requirements from a device tree.
 pub struct DeviceTree {
-    /// The command line.
-    pub command_line: &'static str,
-    /// The user program's file, as physical addresses.
-    pub module: Option<Range<u64>>,
+    /// The information for the rest of the kernel.
+    pub boot: BootInfo,
     /// The end of memory.
     pub end: u64,
     /// Memory that is still empty.
@@ -49,7 +47,7 @@ impl DeviceTree {
         let reg = dtb.get_property(memory, "reg").expect("the tree describes the memory");
         let (start, bytes) = (number(&reg[..8]), number(&reg[8..16]));
         // SAFETY: we only take the address of the linker's symbol.
-        let mut free = direct_map::physical(&raw const kernel_end)..start + bytes;
+        let mut free = memory::physical(&raw const kernel_end)..start + bytes;
         // The loader puts the file and the tree behind the image. We take the larger part, before or after.
         for taken in [Some(tree..tree + TREE), module.clone()].into_iter().flatten() {
             if taken.start >= free.start && taken.start < free.end {
@@ -61,6 +59,7 @@ impl DeviceTree {
                 };
             }
         }
-        DeviceTree { command_line, module, end: start + bytes, free }
+        let boot = BootInfo { command_line, module };
+        DeviceTree { boot, end: start + bytes, free }
     }
 }

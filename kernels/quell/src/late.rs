@@ -7,23 +7,17 @@
 use crate::arch;
 use crate::cpu;
 use crate::sync::Lock;
+use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use quell::Invalidation;
 
 /// The maximum number of broadcasts that a CPU keeps. A further one starts the oldest.
 const MOST: usize = 64;
 
-/// A CPU's broadcasts. Those from `first` on are each at their number modulo [`MOST`].
-struct DelayedRequests {
-    held: [Invalidation; MOST],
-    first: usize,
-    next: usize,
-}
-
 static KEEPS: AtomicBool = AtomicBool::new(false);
-static KEPT: [Lock<DelayedRequests>; cpu::MAX] =
-    [const { Lock::new(DelayedRequests { held: [Invalidation::All; MOST], first: 0, next: 0 }) };
-        cpu::MAX];
+/// Each CPU's broadcasts, the oldest first.
+static KEPT: [Lock<VecDeque<Invalidation>>; cpu::MAX] =
+    [const { Lock::new(VecDeque::new()) }; cpu::MAX];
 
 /// Starts to keep broadcasts.
 pub fn start() {
@@ -36,28 +30,17 @@ pub fn broadcast(what: Invalidation) -> u64 {
         return arch::paging::broadcast(what);
     }
     let mut kept = KEPT[arch::cpu::index()].lock();
-    let sent = if kept.next - kept.first == MOST { start_oldest(&mut kept) } else { 0 };
-    let place = kept.next % MOST;
-    kept.held[place] = what;
-    kept.next += 1;
-    sent
-}
-
-fn start_oldest(kept: &mut DelayedRequests) -> u64 {
-    let oldest = kept.held[kept.first % MOST];
-    kept.first += 1;
-    arch::paging::broadcast(oldest)
+    kept.push_back(what);
+    let oldest = if kept.len() > MOST { kept.pop_front() } else { None };
+    oldest.map_or(0, arch::paging::broadcast)
 }
 
 /// Starts this CPU's delayed broadcasts and waits for all. Returns the number of instructions that started any.
 pub fn complete() -> u64 {
-    let mut sent = 0;
-    if KEEPS.load(Relaxed) {
-        let mut kept = KEPT[arch::cpu::index()].lock();
-        while kept.first < kept.next {
-            sent += start_oldest(&mut kept);
-        }
-    }
+    let sent = match KEEPS.load(Relaxed) {
+        true => KEPT[arch::cpu::index()].lock().drain(..).map(arch::paging::broadcast).sum(),
+        false => 0,
+    };
     arch::paging::complete_broadcasts();
     sent
 }

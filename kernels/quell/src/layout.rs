@@ -3,7 +3,7 @@
 //! We map the program in the kernel's half of every address space, accessible to user mode. So it continues when its
 //! CPU enters another address space, and it isn't in the memory whose translations we test.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// The address at which the program's file is linked.
 pub const PROGRAM: u64 = 0xffff_c000_0000_0000;
@@ -82,27 +82,24 @@ pub struct Command {
     pub value: AtomicU64,
 }
 
-/// The number of words in [`Control::workload`].
-pub const TEXT_WORDS: usize = 64;
+/// The most bytes of [`Control::workload`].
+pub const TEXT: usize = 512;
 
 impl Control {
     /// Sets the workload's text. We cut off what doesn't fit.
     pub fn set_workload(&self, text: &str) {
-        let bytes = &text.as_bytes()[..text.len().min(TEXT_WORDS * 8)];
-        for (word, part) in self.workload.iter().zip(bytes.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..part.len()].copy_from_slice(part);
-            word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
+        self.workload_bytes.store(text.len().min(TEXT) as u64, Ordering::Relaxed);
+        for (place, byte) in self.workload.iter().zip(text.bytes()) {
+            place.store(byte, Ordering::Relaxed);
         }
-        self.workload_bytes.store(bytes.len() as u64, Ordering::Release);
     }
 
     /// Returns the workload's text.
-    pub fn workload<'a>(&self, room: &'a mut [u8; TEXT_WORDS * 8]) -> &'a str {
-        let bytes = (self.workload_bytes.load(Ordering::Acquire) as usize).min(room.len());
-        for (word, part) in self.workload.iter().zip(room.chunks_mut(8)) {
-            part.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+    pub fn workload<'a>(&self, room: &'a mut [u8; TEXT]) -> &'a str {
+        for (byte, place) in room.iter_mut().zip(&self.workload) {
+            *byte = place.load(Ordering::Relaxed);
         }
+        let bytes = self.workload_bytes.load(Ordering::Relaxed) as usize;
         core::str::from_utf8(&room[..bytes]).unwrap_or_default()
     }
 }
@@ -127,9 +124,9 @@ pub struct Control {
     pub ticks_at_start: AtomicU64,
     /// The seed of the workload's random choices.
     pub seed: AtomicU64,
-    /// The workload and its parameters, `name parameter=value ...`, as bytes in words.
-    pub workload: [AtomicU64; TEXT_WORDS],
-    /// The number of those bytes.
+    /// The workload and its parameters, `name parameter=value ...`.
+    pub workload: [AtomicU8; TEXT],
+    /// The number of its bytes.
     pub workload_bytes: AtomicU64,
     /// The length of the text at [`FILE`], or 0 for a built-in workload.
     pub file_bytes: AtomicU64,

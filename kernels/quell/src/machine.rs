@@ -1,5 +1,6 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
+use crate::mistakes::{Mistake, makes};
 use crate::{arch, audit, cpu, late, memory, watchdog};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -8,8 +9,7 @@ use quell::{
     Tagging, TlbRules,
 };
 use quell_arch::native;
-use quell_vm::machine::Event;
-use quell_vm::machine::TABLE_WORDS;
+use quell_vm::machine::{Event, TABLE_WORDS};
 use quell_vm::{Entry, Level, Machine, MemoryMap};
 use quell_zero::{PhysicalMemory, Strategy};
 
@@ -44,12 +44,18 @@ pub fn set_tag_bits(bits: u8) -> Result<(), &'static str> {
 
 impl Broadcast for Kernel {
     fn start(&self, what: Invalidation) {
+        if makes(Mistake::Broadcast) {
+            return;
+        }
         watchdog::progress();
         cpu::this().counters.broadcasts.add(late::broadcast(what));
         note_flushed(what, true);
     }
 
     fn complete(&self) {
+        if makes(Mistake::SkipBarrier) {
+            return;
+        }
         let counters = &cpu::this().counters;
         counters.completions.add(1);
         counters.broadcasts.add(late::complete());
@@ -83,10 +89,17 @@ unsafe impl Hardware for Kernel {
 
     #[inline]
     fn fence(&self) {
-        quell_arch::native::tlb::fence();
+        native::tlb::fence();
     }
 
     fn invalidate(&self, what: Invalidation) {
+        let mistake = match cpu::this().serving.load(Ordering::Relaxed) {
+            true => Mistake::InvalidateOnRequest,
+            false => Mistake::InvalidateHere,
+        };
+        if makes(mistake) {
+            return;
+        }
         let counters = &cpu::this().counters;
         match what {
             Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. } => {
@@ -122,6 +135,9 @@ unsafe impl Hardware for Kernel {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
+        if makes(Mistake::SkipInterrupt) {
+            return;
+        }
         watchdog::progress();
         let counters = &cpu::this().counters;
         counters.shootdowns_sent.add(targets.len() as u64);

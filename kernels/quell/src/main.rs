@@ -5,10 +5,10 @@
 //! It exists to test translation coherence, and has only what that needs. For example, there are up to 64 CPUs, threads
 //! that stay on their CPU, user mode with its own address spaces, interrupts between CPUs, non-maskable interrupts,
 //! idle CPUs that halt, and a watchdog that turns a lost interrupt into a report. There is no file system, and no
-//! device except a serial line. One program in user mode ([`arch::user_mode`]) performs memory accesses on request.
+//! device except a serial line. One program in user mode performs memory accesses on request.
 //!
 //! Architecture-dependent code is under [`arch`], in the same files with the same functions for each architecture:
-//! `boot`, `console`, `cpu`, `interrupts`, `paging`, `processor`, `start`, `traps`, `user_mode`.
+//! `boot`, `console`, `cpu`, `interrupts`, `paging`, `traps`.
 //!
 //! The kernel sends lines `quell: {json}` on the serial line to the program that started it. See [`report`].
 
@@ -21,24 +21,19 @@ mod arch;
 mod attached;
 mod audit;
 mod bench;
-mod cause;
 mod clock;
 mod console;
 mod cpu;
 #[cfg(not(target_arch = "x86_64"))]
 mod device_tree;
-mod direct_map;
 mod late;
 #[allow(dead_code)] // The kernel uses one part, the program another.
 mod layout;
 mod machine;
 mod memory;
-#[cfg(feature = "mutants")]
-mod mistaken;
 mod mistakes;
 #[path = "../../boot/src/options.rs"]
 mod options;
-mod platform;
 mod program;
 mod report;
 mod sched;
@@ -51,11 +46,20 @@ mod workload;
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::ops::Range;
 use options::Options;
 use report::Event;
 
+/// The loader's information.
+pub struct BootInfo {
+    /// The command line.
+    pub command_line: &'static str,
+    /// The user program's file, as physical addresses.
+    pub module: Option<Range<u64>>,
+}
+
 /// The first architecture-independent code of the first CPU. Everything except the other CPUs is set up.
-fn main(boot: arch::start::BootInfo) -> ! {
+fn main(boot: BootInfo) -> ! {
     let options = match Options::parse(boot.command_line) {
         Ok(options) => options,
         Err(error) => {
@@ -63,7 +67,6 @@ fn main(boot: arch::start::BootInfo) -> ! {
             report::exit(2);
         }
     };
-    watchdog::set_report(report::waited_in_vain);
     if let Some(limit) = options.watchdog_ms {
         watchdog::set_limit_ms(limit);
     }
@@ -73,22 +76,16 @@ fn main(boot: arch::start::BootInfo) -> ! {
         report::event(&Event::Failed { what: "break", why });
         report::exit(2);
     }
-    let features = arch::cpu::features();
+    let (present, absent): (Vec<_>, Vec<_>) =
+        arch::cpu::processor().list().into_iter().partition(|(_, there)| *there);
+    let names = |features: Vec<(&'static str, bool)>| features.into_iter().map(|(name, _)| name);
     report::event(&Event::Boot {
         arch: arch::NAME,
         memory_mb: memory::total() >> 20,
-        present: features
-            .iter()
-            .filter(|(_, there)| *there)
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>(),
-        absent: features
-            .iter()
-            .filter(|(_, there)| !*there)
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>(),
+        present: names(present).collect(),
+        absent: names(absent).collect(),
     });
-    let Some(module) = boot.module.clone() else {
+    let Some(module) = boot.module else {
         report::event(&Event::Failed { what: "user program", why: "the boot loader passed none" });
         report::exit(2);
     };
@@ -97,8 +94,8 @@ fn main(boot: arch::start::BootInfo) -> ! {
         report::event(&Event::Failed { what: "user program", why });
         report::exit(2);
     }
-    let cpus = arch::start::start_others(&boot);
-    report::event(&Event::Cpus { started: cpus });
+    arch::boot::start_others();
+    report::event(&Event::Cpus { started: cpu::count() });
 
     let passed = match options.run {
         "selftest" => selftest::run(),
@@ -118,7 +115,7 @@ fn idle() -> ! {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let at = arch::cpu::index();
-    report::panic(at, info);
+    console::urgent_line(format_args!("panic on cpu {at}: {info}"));
     report::dump_cpus();
     report::exit(3);
 }

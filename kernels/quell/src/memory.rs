@@ -1,6 +1,6 @@
 //! Physical memory: the kernel's heap, frames that are never freed, and the rest.
 //!
-//! The direct map covers all memory, so a frame's bytes are at [`pointer`](crate::direct_map::pointer). We use only the
+//! The direct map covers all memory, so a frame's bytes are at [`pointer`]. We use only the
 //! largest range that the boot loader reports. The rest is less than a megabyte on the supported machines.
 //!
 //! # Open memory
@@ -15,7 +15,7 @@
 //! isn't open. So only two parts write entries: [`crate::tables`], which checks their targets, and the manager, which
 //! owns the memory that it maps.
 
-use crate::direct_map::pointer;
+use crate::arch::DIRECT_MAP;
 use crate::sync::Lock;
 use buddy_system_allocator::Heap;
 use core::alloc::{GlobalAlloc, Layout};
@@ -24,6 +24,18 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quell::{Extent, Frame};
 use quell_zero::Strategy;
+
+/// Returns the address of the byte at a physical address in the direct map.
+#[inline]
+pub fn pointer<T>(physical: u64) -> *mut T {
+    (DIRECT_MAP + physical) as *mut T
+}
+
+/// Returns the physical address of something in the direct map, including the kernel's image.
+#[inline]
+pub fn physical<T>(pointer: *const T) -> u64 {
+    pointer as u64 - DIRECT_MAP
+}
 
 /// The kernel's heap, which is a buddy allocator behind this kernel's lock.
 struct KernelHeap(Lock<Heap<32>>);

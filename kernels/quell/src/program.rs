@@ -1,10 +1,10 @@
 //! The user program: loading it, and running it on a CPU.
 
-use crate::arch::user_mode::Context;
-use crate::cause::{Exit, Fault};
+use crate::arch::traps::Context;
 use crate::layout::{self, Control};
 use crate::trap;
-use crate::{arch, attached, clock, cpu, direct_map, memory, sched, tables};
+use crate::trap::{Exit, Fault};
+use crate::{arch, attached, clock, cpu, memory, sched, tables};
 use alloc::string::String;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -18,17 +18,7 @@ static FILE: spin::Once<&'static str> = spin::Once::new();
 
 /// Maps a page of the program for user mode in every address space. Call this before any root is made.
 fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
-    let leaf = Entry {
-        present: true,
-        frame,
-        writable,
-        executable,
-        user: true,
-        global: true,
-        accessed: true,
-        dirty: writable,
-        ..Entry::ABSENT
-    };
+    let leaf = Entry { executable, global: true, ..tables::leaf(frame, writable) };
     assert!(page >= layout::PROGRAM, "the program is above its start address");
     // SAFETY: from this address on, the kernel's half is the program's, and we took the frame for it.
     unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
@@ -46,7 +36,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
     // SAFETY: as the caller promises. The direct map covers the file.
     let bytes = unsafe {
         core::slice::from_raw_parts(
-            direct_map::pointer::<u8>(file.start),
+            memory::pointer::<u8>(file.start),
             (file.end - file.start) as usize,
         )
     };
@@ -115,7 +105,7 @@ pub fn control() -> &'static Control {
     let frame = CONTROL.get().expect("the program is loaded");
     // SAFETY: this is open memory, which was zeroed when it was taken for this and is never freed. It contains only
     // atomics.
-    unsafe { &*direct_map::pointer(frame.address()) }
+    unsafe { &*memory::pointer(frame.address()) }
 }
 
 /// Returns the program, ready to start with `slot`'s stack. No other thread may use that stack. The slot is also the

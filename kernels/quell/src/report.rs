@@ -142,11 +142,6 @@ pub fn report_counters() {
     }
 }
 
-/// Reports a panic. It allocates nothing.
-pub fn panic(cpu: usize, info: &core::panic::PanicInfo<'_>) {
-    crate::console::urgent_line(format_args!("panic on cpu {cpu}: {info}"));
-}
-
 /// Ends the run: writes the `exit` event, and then switches off the machine.
 ///
 /// The codes are: 0 if everything passed, 1 if a test failed, 2 for bad options, 3 for a panic, 4 for the watchdog.

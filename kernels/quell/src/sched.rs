@@ -36,6 +36,19 @@ pub struct Thread {
     space: AtomicU64,
 }
 
+impl Thread {
+    fn new(saved: u64, body: Option<Body>, stack: Option<Box<[u128]>>) -> Arc<Self> {
+        Arc::new(Thread {
+            saved: UnsafeCell::new(saved),
+            body: UnsafeCell::new(body),
+            _stack: stack,
+            waiting: AtomicBool::new(false),
+            done: AtomicBool::new(false),
+            space: AtomicU64::new(0),
+        })
+    }
+}
+
 // SAFETY: only the thread's own CPU accesses `saved` and `body`, while it switches (with interrupts masked) or when the
 // thread starts. Everything else is atomic.
 unsafe impl Sync for Thread {}
@@ -54,47 +67,32 @@ static QUEUES: [Lock<Option<Queue>>; cpu::MAX] = [const { Lock::new(None) }; cpu
 
 /// Makes the running code this CPU's first thread.
 pub fn init_cpu() {
-    let thread = Arc::new(Thread {
-        saved: UnsafeCell::new(0),
-        body: UnsafeCell::new(None),
-        _stack: None,
-        waiting: AtomicBool::new(false),
-        done: AtomicBool::new(false),
-        space: AtomicU64::new(0),
-    });
+    let current = Thread::new(0, None, None);
     *QUEUES[arch::cpu::index()].lock() =
-        Some(Queue { current: thread, others: VecDeque::new(), finished: None });
+        Some(Queue { current, others: VecDeque::new(), finished: None });
 }
 
-/// Loads an address space in which the current thread continues, also after switches. Every load drops its entries.
-/// This is for tests of the kernel itself; a manager loads its roots through the engine.
+/// Loads an address space in which the current thread continues, also after switches, or leaves it (`None`). Every load
+/// drops its entries. This is for tests of the kernel itself; a manager loads its roots through the engine.
 ///
 /// # Safety
-/// The root comes from `tables::new_root`, and stays a root until the thread has called [`leave_space`] and no CPU
-/// runs it with this root.
-pub unsafe fn enter_space(root: Frame, tag: Tag) {
+/// The root comes from `machine::new_root`, and stays a root until the thread has left the space and no CPU runs it
+/// with this root.
+pub unsafe fn set_space(space: Option<(Frame, Tag)>) {
+    let space = space.map_or(0, |(root, tag)| root.address() | u64::from(tag.0));
     let were_on = arch::cpu::mask_interrupts();
-    current().space.store(root.address() | u64::from(tag.0), Ordering::Relaxed);
-    // SAFETY: by the caller's promise about the root.
-    unsafe { Kernel.load_root(root, tag, false) };
+    current().space.store(space, Ordering::Relaxed);
+    load_space(space);
     arch::cpu::restore_interrupts(were_on);
 }
 
-/// Undoes [`enter_space`].
-pub fn leave_space() {
-    let were_on = arch::cpu::mask_interrupts();
-    current().space.store(0, Ordering::Relaxed);
-    Kernel.unload_root();
-    arch::cpu::restore_interrupts(were_on);
-}
-
-/// Loads the address space of [`enter_space`].
+/// Loads the address space of [`set_space`].
 fn load_space(space: u64) {
     if space == 0 {
         Kernel.unload_root();
     } else {
         let tag = Tag((space & 0xfff) as u16);
-        // SAFETY: the caller of `enter_space` made the promise, and the thread hasn't left the space.
+        // SAFETY: the caller of `set_space` made the promise, and the thread hasn't left the space.
         unsafe { Kernel.load_root(Frame::containing(space), tag, false) };
     }
 }
@@ -105,14 +103,7 @@ pub fn spawn(on: usize, body: impl FnOnce() + Send + 'static) -> Arc<Thread> {
     let top = stack.as_mut_ptr_range().end as u64;
     // SAFETY: this is the end of the stack. The thread keeps the stack, and nothing else uses it.
     let saved = unsafe { arch::cpu::first_frame(top, start) };
-    let thread = Arc::new(Thread {
-        saved: UnsafeCell::new(saved),
-        body: UnsafeCell::new(Some(Box::new(body))),
-        _stack: Some(stack),
-        waiting: AtomicBool::new(false),
-        done: AtomicBool::new(false),
-        space: AtomicU64::new(0),
-    });
+    let thread = Thread::new(saved, Some(Box::new(body)), Some(stack));
     QUEUES[on].lock().as_mut().expect("the CPU runs").others.push_back(thread.clone());
     kick(on);
     thread

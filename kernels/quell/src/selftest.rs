@@ -4,21 +4,75 @@
 //! The last is a precondition of the conformance suite. If an emulator kept no stale translations, or flushed too much,
 //! every coherence test would pass without meaning.
 
-mod bare;
 mod stale;
 
-use crate::machine::Kernel;
+use crate::machine::{self, Kernel};
 use crate::program::Puppet;
 use crate::report::{self, Event};
 use crate::sched::on_every_cpu;
-use crate::{accessors, arch, clock, cpu, sched, trap, watchdog};
+use crate::{accessors, arch, clock, cpu, memory, sched, tables, trap, watchdog};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use bare::{ADDRESS, Outcome, check, marked, space};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use quell::{CpuId, CpuSet, Hardware, Invalidation, Tag};
+use quell::{CpuId, CpuSet, Entry, Frame, Hardware, Invalidation, Page, Tag};
 use stale::{flush_works, global_pages, stale_shows, whole_ranges};
+
+/// The address at which the tests map their page. We avoid those at which the kernel's own pages would replace it in a
+/// direct-mapped TLB of an emulator.
+const ADDRESS: u64 = 0x10_0012_3000;
+
+/// The finding of a test, or the reason why it failed.
+type Outcome = Result<String, String>;
+
+fn check(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(what()) }
+}
+
+/// The root of an address space without a manager, with one page at [`ADDRESS`]. It's never freed.
+#[derive(Clone, Copy)]
+struct Space(Frame);
+
+impl Space {
+    fn new(leaf: Entry) -> Self {
+        let space = Space(machine::new_root());
+        space.set(Page::containing(ADDRESS), leaf);
+        space
+    }
+
+    /// Maps a page, without a flush.
+    fn set(self, page: Page, leaf: Entry) {
+        tables::set(self.0, page, Some(leaf));
+        Kernel.fence();
+    }
+
+    /// Runs `body` on this thread in the space.
+    fn run<T>(self, tag: u16, body: impl FnOnce() -> T) -> T {
+        // SAFETY: `machine::new_root` made the root, and we never free it.
+        unsafe { sched::set_space(Some((self.0, Tag(tag)))) };
+        let result = body();
+        // SAFETY: this loads no root of ours.
+        unsafe { sched::set_space(None) };
+        result
+    }
+}
+
+/// Returns a frame whose first word is `value`.
+fn marked(value: u64) -> Frame {
+    let frame = memory::take_frame();
+    memory::words(frame)[0].store(value, SeqCst);
+    frame
+}
+
+/// Creates an address space whose page has a first word of `value`, read-only or writable.
+fn space(value: u64, writable: bool) -> Space {
+    Space::new(tables::leaf(marked(value), writable))
+}
+
+/// Sends a shootdown interrupt to a CPU.
+fn interrupt(cpu: usize) {
+    Kernel.interrupt(&CpuSet::from_iter([CpuId(cpu as u16)]));
+}
 
 /// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile. The watchdog must end the run.
 pub fn lose_interrupt() -> bool {
@@ -40,19 +94,15 @@ pub fn lose_interrupt() -> bool {
     });
     if target > 1 {
         sched::spawn(1, || {
-            let mut first = CpuSet::EMPTY;
-            first.insert(CpuId(0));
             loop {
-                Kernel.interrupt(&first);
+                interrupt(0);
                 clock::wait_for(1_000_000, || false);
             }
         });
     }
     // The thread must have masked interrupts before the interrupt that we want to lose arrives.
     sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
-    let mut targets = CpuSet::EMPTY;
-    targets.insert(CpuId(target as u16));
-    Kernel.interrupt(&targets);
+    interrupt(target);
     while SERVED.load(SeqCst) == 0 {
         Kernel.relax();
     }
@@ -79,12 +129,10 @@ pub fn run() -> bool {
     let mut passed = true;
     for (name, test) in tests {
         let outcome = test();
-        passed &= outcome.is_ok();
-        let (passed, detail) = match outcome {
-            Ok(detail) => (true, detail),
-            Err(detail) => (false, detail),
-        };
-        report::event(&Event::Test { name, passed, detail });
+        let held = outcome.is_ok();
+        passed &= held;
+        let detail = outcome.unwrap_or_else(|why| why);
+        report::event(&Event::Test { name, passed: held, detail });
     }
     passed
 }
@@ -103,9 +151,7 @@ fn interrupts() -> Outcome {
         let sender = sched::spawn(from, move || {
             for to in (0..count).filter(|&to| to != from) {
                 let before = TAKEN[to].load(SeqCst);
-                let mut targets = CpuSet::EMPTY;
-                targets.insert(CpuId(to as u16));
-                Kernel.interrupt(&targets);
+                interrupt(to);
                 while TAKEN[to].load(SeqCst) == before {
                     Kernel.relax();
                 }
@@ -137,17 +183,15 @@ fn timer() -> Outcome {
     const WORD: usize = 63;
     let word = &crate::program::control().words[WORD];
     word.store(0, SeqCst);
-    let space = space(marked(1), true);
-    let spinner = sched::spawn(cpu::count() - 1, move || {
-        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-        unsafe { sched::enter_space(space, Tag(1)) };
+    let space = space(1, true);
+    let spin = || {
         let mut puppet = Puppet::new(0);
         // We use several ticks, because on a busy host the first may arrive before the puppet enters user mode.
         trap::set_tick(1_000_000);
         puppet.spin(WORD, 1);
         trap::set_tick(0);
-        sched::leave_space();
-    });
+    };
+    let spinner = sched::spawn(cpu::count() - 1, move || space.run(1, spin));
     let changer = sched::spawn(cpu::count() - 1, move || {
         crate::program::control().words[WORD].store(1, SeqCst);
     });
@@ -157,7 +201,7 @@ fn timer() -> Outcome {
 }
 
 /// The result of both tests of non-maskable interrupts, if there are no such interrupts.
-const NO_NMI: &str = "no non-maskable interrupts on this architecture: nothing to see";
+pub const NO_NMI: &str = "no non-maskable interrupts on this architecture: nothing to see";
 
 fn nmi() -> Outcome {
     let Some(send) = arch::interrupts::SEND_NMI else {
@@ -228,18 +272,16 @@ fn nmi_that_faults() -> Outcome {
 }
 
 fn faults() -> Outcome {
-    let read_only = space(marked(7), false);
-    let results = on_every_cpu(move |index| {
-        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-        unsafe { sched::enter_space(read_only, Tag(1)) };
+    let read_only = space(7, false);
+    let access = |index| {
         let mut puppet = Puppet::new(index);
         let loaded = puppet.load(ADDRESS);
         let stored = puppet.store(ADDRESS + 8, 9);
         let missing = puppet.load(ADDRESS + 0x5008);
         let kernel = puppet.load(arch::DIRECT_MAP + 0x20_0000);
-        sched::leave_space();
         (loaded, stored, missing, kernel)
-    });
+    };
+    let results = on_every_cpu(move |index| read_only.run(1, || access(index)));
     for (index, (loaded, stored, missing, kernel)) in results.into_iter().enumerate() {
         check(loaded == Ok(7), || format!("cpu {index} loaded {loaded:x?}"))?;
         let fault = stored.err().ok_or("a store to a read-only page went through")?;
@@ -254,16 +296,11 @@ fn faults() -> Outcome {
 }
 
 fn accessors() -> Outcome {
-    let root = space(marked(7), true);
-    let (load, store, missing) = {
-        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-        unsafe { sched::enter_space(root, Tag(1)) };
+    let (load, store, missing) = space(7, true).run(1, || {
         let load = accessors::load_user(ADDRESS);
         let store = accessors::store_user(ADDRESS, 8);
-        let missing = accessors::load_user(ADDRESS + 0x5000);
-        sched::leave_space();
-        (load, store, missing)
-    };
+        (load, store, accessors::load_user(ADDRESS + 0x5000))
+    });
     check(load == Some(7) && store, || format!("loaded {load:?}, stored {store}"))?;
     check(missing.is_none(), || format!("loaded {missing:?} from nowhere"))?;
     Ok(String::new())
@@ -280,24 +317,20 @@ fn threads() -> Outcome {
     for index in 0..cpu::count() {
         for which in 0..PER_CPU {
             let slot = index * PER_CPU + which;
-            let root = space(marked(slot as u64), true);
-            handles.push(sched::spawn(index, move || {
-                // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-                unsafe { sched::enter_space(root, Tag(1 + slot as u16)) };
+            let space = space(slot as u64, true);
+            let take_turns = move || {
                 let mut puppet = Puppet::new(slot);
+                let value = |turn| (turn * crate::layout::SLOTS + slot) as u64;
                 for turn in 0..TURNS {
-                    let expected = (turn * crate::layout::SLOTS + slot) as u64;
-                    if puppet.load(ADDRESS) != Ok(expected) {
-                        WRONG.fetch_add(1, SeqCst);
-                    }
-                    let next = ((turn + 1) * crate::layout::SLOTS + slot) as u64;
-                    if puppet.store(ADDRESS, next).is_err() {
+                    let wrong = puppet.load(ADDRESS) != Ok(value(turn));
+                    if wrong || puppet.store(ADDRESS, value(turn + 1)).is_err() {
                         WRONG.fetch_add(1, SeqCst);
                     }
                     sched::yield_now();
                 }
-                sched::leave_space();
-            }));
+            };
+            let run = move || space.run(1 + slot as u16, take_turns);
+            handles.push(sched::spawn(index, run));
         }
     }
     handles.iter().for_each(|thread| sched::join(thread));

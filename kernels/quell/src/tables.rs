@@ -2,7 +2,7 @@
 
 use crate::{arch, memory};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Entry, Frame, Level, Page};
+use quell::{Entry, Frame, KernelEntries, Level, Page};
 use quell_arch::native::entry;
 
 /// Returns the word that maps `address` with the size of `level`. Makes the missing tables above it.
@@ -80,6 +80,19 @@ pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Entry, level: Level) {
     quell_arch::native::tlb::fence();
 }
 
+/// Returns the entry that maps a frame for user mode.
+pub fn leaf(frame: Frame, writable: bool) -> Entry {
+    Entry {
+        present: true,
+        frame,
+        writable,
+        user: true,
+        accessed: true,
+        dirty: writable,
+        ..Entry::ABSENT
+    }
+}
+
 /// Writes the entry of a base page of user mode's half, without invalidation. This is safe because a program reaches
 /// only open memory through it.
 ///
@@ -121,14 +134,21 @@ pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
 }
 
-/// Writes the entry of a test page of the kernel's half, without invalidation. `root` is that of this half. This is
-/// safe because any code reaches only open memory through it.
+/// Maps a test page of the kernel's half to a frame, read-only and perhaps globally, without invalidation. This is safe
+/// because any code reaches only open memory through it.
 ///
 /// # Panics
-/// If the page isn't a test page, the leaf's frame isn't open memory, or the leaf covers more than its frame.
-pub fn set_own(root: Frame, page: Page, leaf: Option<Entry>) {
+/// If the page isn't a test page, or the frame isn't open memory.
+pub fn set_own(page: Page, to: Option<(Frame, KernelEntries)>) {
     assert_is_own(page.address());
-    store(root, page, leaf);
+    let leaf = to.map(|(frame, entries)| Entry {
+        present: true,
+        frame,
+        global: entries == KernelEntries::Global,
+        accessed: true,
+        ..Entry::ABSENT
+    });
+    store(arch::paging::kernel_root(), page, leaf);
 }
 
 /// Removes the lowest table above a page of user mode's half from its parent. Returns the table's frame.

@@ -18,13 +18,11 @@
 //! We can't detect two failures: that every CPU has halted, and that a CPU takes no non-maskable interrupts. The
 //! program that started the kernel has a limit for those.
 
-use crate::cpu;
+use crate::{arch, cpu, report};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The limit in nanoseconds.
 static LIMIT: AtomicU64 = AtomicU64::new(10_000_000_000);
-/// Reports that this CPU has waited for this many milliseconds, and ends the run.
-static REPORT: spin::Once<fn(u64) -> !> = spin::Once::new();
 /// Whether a CPU already reports. Only one does.
 static REPORTING: AtomicBool = AtomicBool::new(false);
 
@@ -35,12 +33,6 @@ const TURNS: u32 = 16;
 /// half a second.
 const ROUNDS: u32 = 20;
 
-/// Sets the function that reports an endless wait, with its milliseconds, and ends the run. Locks wait through this
-/// module, too, so it can't depend on the reporting code.
-pub fn set_report(report: fn(u64) -> !) {
-    REPORT.call_once(|| report);
-}
-
 /// Sets the time that a CPU may wait while all others run.
 pub fn set_limit_ms(limit: u64) {
     LIMIT.store(limit.saturating_mul(1_000_000), Relaxed);
@@ -49,7 +41,7 @@ pub fn set_limit_ms(limit: u64) {
 /// Performs one turn of a loop that waits for another CPU.
 #[inline]
 pub fn relax() {
-    crate::arch::cpu::relax();
+    arch::cpu::relax();
     let this = cpu::this();
     let turns = this.waiting.turns.load(Relaxed).wrapping_add(1);
     this.waiting.turns.store(turns, Relaxed);
@@ -84,10 +76,10 @@ fn look(this: &cpu::Cpu) {
 
 /// Records the numbers of non-maskable interrupts that the other CPUs have taken, and sends them one more if `ask`.
 fn ask_others(waiting: &cpu::WaitState, ask: bool) {
-    let send = crate::arch::interrupts::SEND_NMI.filter(|_| ask);
+    let send = arch::interrupts::SEND_NMI.filter(|_| ask);
     waiting.asked.store(send.is_some(), Relaxed);
     let Some(send) = send else { return };
-    let me = crate::arch::cpu::index();
+    let me = arch::cpu::index();
     for other in (0..cpu::count()).filter(|&other| other != me) {
         waiting.nmis[other].store(cpu::cpu(other).counters.nmis.get(), Relaxed);
         send(other);
@@ -96,7 +88,7 @@ fn ask_others(waiting: &cpu::WaitState, ask: bool) {
 
 /// Returns whether every other CPU has taken a non-maskable interrupt, this CPU's or another's, in this round.
 fn all_have_answered(waiting: &cpu::WaitState) -> bool {
-    let me = crate::arch::cpu::index();
+    let me = arch::cpu::index();
     let answered =
         |other: usize| cpu::cpu(other).counters.nmis.get() != waiting.nmis[other].load(Relaxed);
     !waiting.asked.load(Relaxed) || (0..cpu::count()).all(|other| other == me || answered(other))
@@ -111,8 +103,7 @@ fn give_up(this: &cpu::Cpu, now: u64) {
     }
     this.set_doing(cpu::CpuActivity::Waiting);
     let waited = now.saturating_sub(this.waiting.since.load(Relaxed));
-    let report = REPORT.get().expect("set before there is another CPU to wait for");
-    report(waited / 1_000_000);
+    report::waited_in_vain(waited / 1_000_000);
 }
 
 /// Restarts the wait, because the CPU has made progress. It has no effect in an interrupt handler.

@@ -1,14 +1,13 @@
 //! Runs workloads on the memory manager. The manager, the engine and the programs are the same as on the machine in
 //! software, but user mode, page tables and interrupts are real.
 
-use crate::cause::Exit;
 use crate::cpu::{self, Counters};
-use crate::machine;
+use crate::machine::{self, Kernel};
 use crate::options::Options;
-use crate::platform::{PLATFORM, Platform};
 use crate::report::{self, Event};
 use crate::sync::Lock;
-use crate::{accessors, arch, audit, bench, late, layout, memory, program, sched, trap};
+use crate::trap::Exit;
+use crate::{accessors, arch, audit, bench, late, layout, memory, program, sched, selftest, trap};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -22,15 +21,12 @@ use quell_workloads::conformance::stress;
 use quell_workloads::{WORDS, Workload};
 
 /// The manager of a run. It lives until the machine is switched off.
-pub type Manager = Vm<'static, Platform>;
+pub type Manager = Vm<'static, Kernel>;
 
 static MANAGER: spin::Once<&'static Manager> = spin::Once::new();
 
-/// The reason that a workload didn't start or finish.
-struct Refusal {
-    what: &'static str,
-    why: String,
-}
+/// What was refused, and why, so that a workload didn't start or finish.
+type Refusal = (&'static str, String);
 
 /// The nanoseconds between two timer ticks of a CPU that takes part, or 0 if there are none.
 static TICK: AtomicU64 = AtomicU64::new(0);
@@ -43,7 +39,7 @@ static FAILURE: Lock<Option<String>> = Lock::new(None);
 pub fn run(options: &Options<'static>) -> bool {
     match try_run(options) {
         Ok(()) => true,
-        Err(Refusal { what, why }) => {
+        Err((what, why)) => {
             report::event(&Event::Failed { what, why: &why });
             false
         }
@@ -81,8 +77,9 @@ fn try_run(options: &Options<'static>) -> Result<(), Refusal> {
         return Err(refuse("team", &why));
     }
     workload.check(cpus).map_err(|why| refuse("cpus", &why))?;
-    let map = nodes(&workload, cpus)?;
     let wanted = workload.memory(cpus);
+    let fast = iter::repeat_n((wanted.node, false), wanted.nodes as usize);
+    let map = take_nodes(fast.chain(wanted.slow.map(|bytes| (bytes, true))))?;
     let manager = manager(policy, map, |config| {
         config.demotion = wanted.demotion;
         config.reclaim_ahead = wanted.ahead.unwrap_or(config.reclaim_ahead);
@@ -133,8 +130,7 @@ fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
     let map = take_nodes(iter::repeat_n((32 << 20, false), 2))?;
     let manager = manager(policy, map, |config| config.demotion = false);
     execute(manager, layout::entry::CONFORMANCE, seed, cpus)?;
-    check_tags(manager);
-    check_frames(manager);
+    check(manager);
     match FAILED_CHECKS.load(SeqCst) {
         0 => Ok(()),
         count => Err(refuse("conformance", &alloc::format!("{count} checks failed"))),
@@ -166,15 +162,14 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
         Some(_) => {
             alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong")
         }
-        None => String::from("no non-maskable interrupts on this architecture: nothing to see"),
+        None => String::from(selftest::NO_NMI),
     };
     if wrong > 0 {
         let [address, held] = WRONG.each_ref().map(|word| word.load(SeqCst));
         detail += &alloc::format!(", at last {address:#x} held {held:#x}");
     }
     judge("C1 probes_read_what_was_stored", wrong == 0, detail);
-    check_tags(manager);
-    check_frames(manager);
+    check(manager);
     ran?;
     match FAILED_CHECKS.load(SeqCst) {
         0 => Ok(()),
@@ -182,37 +177,29 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     }
 }
 
-/// Reports whether every frame has an owner. No CPU is in the manager now.
-fn check_frames(manager: &Manager) {
-    let frames = manager.check();
-    judge(
-        "C4 every_frame_has_an_owner",
-        frames.is_ok(),
-        match frames {
-            Ok(totals) => {
-                alloc::format!("{} frames free, {} defer a flush", totals.free, totals.stale)
-            }
-            Err(wrong) => wrong,
-        },
-    );
-}
-
-/// Reports whether a tag carried entries from one address space to another, and the number of rollovers.
-fn check_tags(manager: &Manager) {
+/// Reports whether a tag carried entries from one address space to another, the number of rollovers, and whether every
+/// frame has an owner. No CPU is in the manager now.
+fn check(manager: &Manager) {
     let (violations, cpu, tag) = audit::violations();
-    judge(
-        "C5 tags_are_flushed_before_they_are_lent",
-        violations == 0,
-        match violations {
-            0 => String::new(),
-            _ => alloc::format!("{violations} times, at last tag {tag} on cpu {cpu}"),
-        },
-    );
+    let detail = match violations {
+        0 => String::new(),
+        _ => alloc::format!("{violations} times, at last tag {tag} on cpu {cpu}"),
+    };
+    judge("C5 tags_are_flushed_before_they_are_lent", violations == 0, detail);
     let stats = manager.engine().stats();
     report::event(&Event::Tags {
         rollovers: stats.get(Counter::Rollovers),
         kept: stats.get(Counter::SwitchKept),
     });
+    let frames = manager.check();
+    let owned = frames.is_ok();
+    let detail = match frames {
+        Ok(totals) => {
+            alloc::format!("{} frames free, {} defer a flush", totals.free, totals.stale)
+        }
+        Err(wrong) => wrong,
+    };
+    judge("C4 every_frame_has_an_owner", owned, detail);
 }
 
 static PROBES: AtomicU64 = AtomicU64::new(0);
@@ -256,53 +243,17 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
         let mut context = program::start(what, index, cpus);
         let ended = program::run(&mut context, |context, exit| {
             match exit {
-                Exit::Call([layout::MARK, which, ..]) => {
-                    WINDOW.lock()[(which & 1) as usize] =
-                        Some((cpu::sum(), manager.engine().stats()));
-                    context.answer(0, 0);
-                }
-                Exit::Call([layout::CHECK, name, bytes, failures, detail, detail_bytes, ..]) => {
-                    let detail = program::text(detail, detail_bytes);
-                    let detail = self::detail(failures, &detail);
-                    judge(&program::text(name, bytes), failures == 0, detail);
-                    context.answer(0, 0);
-                }
-                Exit::Call([layout::ROUND, rounds, operations, digest, nanoseconds, ..]) => {
-                    report::event(&Event::Progress {
-                        rounds,
-                        operations,
-                        digest: alloc::format!("{digest:016x}"),
-                        free_frames: manager.free_frames(),
-                        seconds: nanoseconds as f64 / 1e9,
-                    });
-                    context.answer(0, 0);
-                }
-                Exit::Call([layout::DISTURB, target, ..]) => {
-                    if let Some(send) = arch::interrupts::SEND_NMI
-                        && (target as usize) < cpu::count()
-                    {
-                        send(target as usize);
-                    }
-                    context.answer(0, 0);
-                }
-                Exit::Call([layout::FAILED, address, bytes, ..]) => {
-                    fail(program::text(address, bytes));
-                    context.answer(0, 0);
-                }
-                Exit::Call(words) => match Call::from_words(words).and_then(|c| manager.call(c)) {
+                Exit::Call(words) => match call(manager, words) {
                     Ok(value) => context.answer(value, 0),
                     Err(error) => context.answer(0, Error::to_word(error)),
                 },
                 Exit::Fault(fault) if fault.fetch || fault.address >= USER_END.address() => {
-                    fail(alloc::format!(
-                        "the program is broken: {fault:x?} at {:#x}",
-                        context.pc()
-                    ));
+                    let pc = context.frame.pc;
+                    fail(alloc::format!("the program is broken: {fault:x?} at {pc:#x}"));
                     return false;
                 }
                 Exit::Fault(fault) => {
-                    let counters = &cpu::this().counters;
-                    counters.user_faults.add(1);
+                    cpu::this().counters.user_faults.add(1);
                     let access = if fault.write { Access::Write } else { Access::Read };
                     if let Err(fault) = manager.fault(fault.address, access) {
                         context.refuse_access(number(fault));
@@ -322,6 +273,38 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
         Some(why) => Err(refuse("program", &why)),
         None => Ok(()),
     }
+}
+
+/// Makes a system call of the program.
+fn call(manager: &'static Manager, words: [u64; 7]) -> Result<u64, Error> {
+    match words {
+        [layout::MARK, which, ..] => {
+            WINDOW.lock()[(which & 1) as usize] = Some((cpu::sum(), manager.engine().stats()));
+        }
+        [layout::CHECK, name, bytes, failures, detail, detail_bytes, ..] => {
+            let detail = self::detail(failures, &program::text(detail, detail_bytes));
+            judge(&program::text(name, bytes), failures == 0, detail);
+        }
+        [layout::ROUND, rounds, operations, digest, nanoseconds, ..] => {
+            report::event(&Event::Progress {
+                rounds,
+                operations,
+                digest: alloc::format!("{digest:016x}"),
+                free_frames: manager.free_frames(),
+                seconds: nanoseconds as f64 / 1e9,
+            });
+        }
+        [layout::DISTURB, target, ..] => {
+            if let Some(send) = arch::interrupts::SEND_NMI
+                && (target as usize) < cpu::count()
+            {
+                send(target as usize);
+            }
+        }
+        [layout::FAILED, address, bytes, ..] => fail(program::text(address, bytes)),
+        words => return manager.call(Call::from_words(words)?),
+    }
+    Ok(0)
 }
 
 /// The number of checks of the conformance suite that failed.
@@ -345,7 +328,7 @@ fn judge(name: &str, passed: bool, detail: String) {
 }
 
 fn refuse(what: &'static str, why: &dyn core::fmt::Display) -> Refusal {
-    Refusal { what, why: why.to_string() }
+    (what, why.to_string())
 }
 
 /// Records the first failure.
@@ -363,14 +346,6 @@ fn number(fault: Fault) -> u64 {
     }
 }
 
-/// Takes the workload's memory from the rest, and returns it.
-fn nodes(workload: &Workload, cpus: usize) -> Result<MemoryMap, Refusal> {
-    let wanted = workload.memory(cpus);
-    let sizes = iter::repeat_n((wanted.node, false), wanted.nodes as usize)
-        .chain(wanted.slow.map(|bytes| (bytes, true)));
-    take_nodes(sizes)
-}
-
 /// Takes nodes of these sizes, slow or not.
 fn take_nodes(sizes: impl Iterator<Item = (u64, bool)> + Clone) -> Result<MemoryMap, Refusal> {
     let all: u64 = sizes.clone().map(|(bytes, _)| bytes).sum();
@@ -379,19 +354,15 @@ fn take_nodes(sizes: impl Iterator<Item = (u64, bool)> + Clone) -> Result<Memory
         let Some(extent) = memory::take_extent(bytes) else {
             let why = alloc::format!(
                 "the run wants {} MB, {} MB are left of {}: give the machine more memory",
-                bytes_to_mb(all),
+                all.div_ceil(1 << 20),
                 memory::left() >> 20,
                 memory::total() >> 20
             );
-            return Err(Refusal { what: "memory", why });
+            return Err(("memory", why));
         };
         nodes.push(Node { extent, slow });
     }
     Ok(MemoryMap::new(&nodes))
-}
-
-const fn bytes_to_mb(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 20)
 }
 
 /// The number of flushes that can be deferred at once. It's enough for two rounds of reclaim, each of thousands of
@@ -399,12 +370,12 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
 const LEDGER_ENTRIES: usize = 256;
 
 /// Makes an engine for all CPUs.
-pub fn engine(policy: Policy) -> Engine<'static, Platform> {
-    let cpus: &'static [PerCpuData<'static, Platform>] =
+pub fn engine(policy: Policy) -> Engine<'static, Kernel> {
+    let cpus: &'static [PerCpuData<'static, Kernel>] =
         (0..cpu::count()).map(|_| PerCpuData::new()).collect::<Vec<_>>().leak();
-    let ledger: &'static [LedgerEntry<Platform>] =
+    let ledger: &'static [LedgerEntry<Kernel>] =
         (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect::<Vec<_>>().leak();
-    Engine::new(&PLATFORM, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
+    Engine::new(&Kernel, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Makes the engine and the manager, changed by `configure`, and directs shootdown interrupts to them.

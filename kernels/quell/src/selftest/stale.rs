@@ -1,15 +1,36 @@
 //! Tests that this machine shows stale translations until we flush them.
 
-use super::bare::{ADDRESS, Barrier, Outcome, check, leaf, marked, space, space_of};
+use super::{ADDRESS, Outcome, Space, check, marked, space};
 use crate::machine::Kernel;
 use crate::program::Puppet;
 use crate::sched::on_every_cpu;
-use crate::{accessors, arch, cpu, sched, tables, trap};
+use crate::{accessors, arch, cpu, tables, trap, watchdog};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use quell::{Broadcast, CpuId, CpuSet, Entry, Hardware, Invalidation, Page, PageRange, Scope, Tag};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use quell::{
+    Broadcast, CpuId, CpuSet, Entry, Hardware, Invalidation, KernelEntries, Page, PageRange, Scope,
+    Tag,
+};
+
+/// The first words of a page's frames, before and after it is mapped elsewhere.
+const OLD: u64 = 0xaaaa;
+const NEW: u64 = 0xbbbb;
+
+/// A barrier at which all CPUs wait for each other.
+struct Barrier(AtomicUsize);
+
+impl Barrier {
+    /// Waits until every CPU has called this as often as this one.
+    fn wait(&self) {
+        let round = self.0.fetch_add(1, SeqCst) / cpu::count();
+        while self.0.load(SeqCst) < (round + 1) * cpu::count() {
+            watchdog::relax();
+        }
+        watchdog::progress();
+    }
+}
 
 /// The invalidation of the page after we've mapped it elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,59 +43,58 @@ enum Flush {
 
 static FLUSHED: AtomicU64 = AtomicU64::new(0);
 
-fn page() -> Invalidation {
-    let range = PageRange::base(Page::containing(ADDRESS), 1);
+/// The invalidation of pages of user mode.
+fn pages(count: u64) -> Invalidation {
+    let range = PageRange::base(Page::containing(ADDRESS), count);
     Invalidation::Range { tag: Tag(1), range, scope: Scope::Leaf }
 }
 
 fn flush_page() {
-    Kernel.invalidate(page());
+    Kernel.invalidate(pages(1));
     FLUSHED.fetch_add(1, SeqCst);
 }
 
 /// Makes every CPU read a page, maps another frame there and flushes on CPU 0, and makes every CPU read again. Returns,
 /// by CPU, whether the second read saw the new frame.
 fn remap(flush: Flush) -> Result<Vec<bool>, String> {
-    const OLD: u64 = 0xaaaa;
-    const NEW: u64 = 0xbbbb;
     trap::set_on_shootdown(flush_page);
-    let new = marked(NEW);
-    let root = space(marked(OLD), true);
-    let barrier = Barrier::new();
-    let reads = on_every_cpu(move |index| {
-        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-        unsafe { sched::enter_space(root, Tag(1)) };
+    let new = tables::leaf(marked(NEW), true);
+    let space = space(OLD, true);
+    let change = move || {
+        space.set(Page::containing(ADDRESS), new);
+        match flush {
+            Flush::Nowhere => {}
+            Flush::OnInitiator => Kernel.invalidate(pages(1)),
+            Flush::EverywhereByInterrupt => {
+                Kernel.invalidate(pages(1));
+                FLUSHED.store(0, SeqCst);
+                let mut others = CpuSet::first(cpu::count());
+                others.remove(CpuId(0));
+                Kernel.interrupt(&others);
+                while FLUSHED.load(SeqCst) < cpu::count() as u64 - 1 {
+                    Kernel.relax();
+                }
+            }
+            Flush::EverywhereByBroadcast => {
+                Kernel.start(pages(1));
+                Kernel.complete();
+            }
+        }
+    };
+    let barrier = Barrier(AtomicUsize::new(0));
+    let read = move |index| {
         let mut puppet = Puppet::new(index);
         let before = puppet.load(ADDRESS);
         barrier.wait();
         if index == 0 {
-            tables::set(root, Page::containing(ADDRESS), Some(leaf(new, true)));
-            Kernel.fence();
-            match flush {
-                Flush::Nowhere => {}
-                Flush::OnInitiator => Kernel.invalidate(page()),
-                Flush::EverywhereByInterrupt => {
-                    Kernel.invalidate(page());
-                    FLUSHED.store(0, SeqCst);
-                    let mut others = CpuSet::first(cpu::count());
-                    others.remove(CpuId(0));
-                    Kernel.interrupt(&others);
-                    while FLUSHED.load(SeqCst) < cpu::count() as u64 - 1 {
-                        Kernel.relax();
-                    }
-                }
-                Flush::EverywhereByBroadcast => {
-                    Kernel.start(page());
-                    Kernel.complete();
-                }
-            }
+            change();
         }
         barrier.wait();
         let after = puppet.load(ADDRESS);
         barrier.wait();
-        sched::leave_space();
         (before, after)
-    });
+    };
+    let reads = on_every_cpu(move |index| space.run(1, || read(index)));
     reads
         .into_iter()
         .enumerate()
@@ -113,23 +133,18 @@ pub fn flush_works() -> Outcome {
 /// Makes every CPU read a global page, load another space, and read again. The other space maps another frame there.
 /// Processors may keep the global page when they load the space, but must not keep it after a flush.
 pub fn global_pages() -> Outcome {
-    const OLD: u64 = 0xaaaa;
-    const NEW: u64 = 0xbbbb;
-    let global = Entry { global: true, ..leaf(marked(OLD), true) };
-    let from = space_of(global);
-    let to = space(marked(NEW), true);
+    let from = Space::new(Entry { global: true, ..tables::leaf(marked(OLD), true) });
+    let to = space(NEW, true);
     let reads = on_every_cpu(move |index| {
         let mut puppet = Puppet::new(index);
-        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-        unsafe { sched::enter_space(from, Tag(1)) };
-        let before = puppet.load(ADDRESS);
-        // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-        unsafe { sched::enter_space(to, Tag(1)) };
-        let kept = puppet.load(ADDRESS) == Ok(OLD);
-        arch::paging::invalidate_global(Page::containing(ADDRESS));
-        let after = puppet.load(ADDRESS);
-        sched::leave_space();
-        (before, kept, after)
+        from.run(1, || {
+            let before = puppet.load(ADDRESS);
+            to.run(1, || {
+                let kept = puppet.load(ADDRESS) == Ok(OLD);
+                arch::paging::invalidate_global(Page::containing(ADDRESS));
+                (before, kept, puppet.load(ADDRESS))
+            })
+        })
     });
     let kept = reads.iter().filter(|read| read.1).count();
     for (index, (before, _, after)) in reads.into_iter().enumerate() {
@@ -143,64 +158,45 @@ pub fn global_pages() -> Outcome {
 /// Reads a range's pages, maps other frames there, and flushes the range in one piece. Does so for a range of a program
 /// and for one of the kernel's own half. The flush must not leave out a page.
 pub fn whole_ranges() -> Outcome {
-    const OLD: u64 = 0xaaaa;
-    const NEW: u64 = 0xbbbb;
     let first = Page::containing(ADDRESS);
-    let root = space(marked(OLD), true);
-    let pages = [0, 1, 2].map(|nth| first.plus(nth));
-    for page in &pages[1..] {
-        tables::set(root, *page, Some(leaf(marked(OLD), true)));
-    }
-    Kernel.fence();
-    // SAFETY: `tables::new_root` made the root above, and we don't free it before the thread has left it.
-    unsafe { sched::enter_space(root, Tag(1)) };
-    let mut puppet = Puppet::new(0);
-    let mut read = || pages.map(|page| puppet.load(page.address()).ok());
-    let before = read();
-    for page in pages {
-        tables::set(root, page, Some(leaf(marked(NEW), true)));
-    }
-    Kernel.fence();
-    Kernel.invalidate(Invalidation::Range {
-        tag: Tag(1),
-        range: PageRange::base(first, pages.len() as u64),
-        scope: Scope::Leaf,
+    let space = space(OLD, true);
+    let range = [0, 1, 2].map(|nth| first.plus(nth));
+    let map = |value| {
+        for page in range {
+            space.set(page, tables::leaf(marked(value), true));
+        }
+    };
+    map(OLD);
+    let (before, after) = space.run(1, || {
+        let mut puppet = Puppet::new(0);
+        let mut read = || range.map(|page| puppet.load(page.address()).ok());
+        let before = read();
+        map(NEW);
+        Kernel.invalidate(pages(range.len() as u64));
+        (before, read())
     });
-    let after = read();
-    sched::leave_space();
     check(before == [Some(OLD); 3] && after == [Some(NEW); 3], || {
         format!("a program's range: {before:x?}, after the flush {after:x?}")
     })?;
 
-    let pages = [0, 1].map(|nth| tables::TEST_PAGE.plus(nth));
+    let range = [0, 1].map(|nth| tables::TEST_PAGE.plus(nth));
     let map = |value: Option<u64>| {
-        for page in pages {
-            let leaf = value.map(|value| Entry {
-                present: true,
-                frame: marked(value),
-                global: true,
-                accessed: true,
-                ..Entry::ABSENT
-            });
-            tables::set_own(arch::paging::kernel_root(), page, leaf);
+        for page in range {
+            let to = value.map(|value| (marked(value), KernelEntries::Global));
+            tables::set_own(page, to);
         }
         Kernel.fence();
-    };
-    let flush = || {
         Kernel.invalidate(Invalidation::Kernel {
-            range: PageRange::base(pages[0], pages.len() as u64),
+            range: PageRange::base(range[0], range.len() as u64),
             scope: Scope::Leaf,
         });
     };
-    let read = || pages.map(|page| accessors::load_own(page.address()));
+    let read = || range.map(|page| accessors::load_own(page.address()));
     map(Some(OLD));
-    flush();
     let before = read();
     map(Some(NEW));
-    flush();
     let after = read();
     map(None);
-    flush();
     check(before == [Some(OLD); 2] && after == [Some(NEW); 2], || {
         format!("the kernel's range: {before:x?}, after the flush {after:x?}")
     })?;

@@ -20,42 +20,36 @@ mod shared;
 
 extern crate alloc;
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
+use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use layout::command;
-use shared::control;
+use run::Program;
+use shared::{control, system_call};
 
 /// The first Rust code, called by the entry on the CPU's own stack.
 #[unsafe(no_mangle)]
 extern "C" fn user_main(what: u64, cpu: u64, cpus: u64) -> ! {
+    let program = Program { cpu: cpu as usize, cpus: cpus as usize, waits: Cell::new(false) };
     match what {
         layout::entry::PUPPET => puppet(cpu as usize),
-        layout::entry::WORKLOAD => workload(cpu as usize, cpus as usize),
-        layout::entry::CONFORMANCE => run::conformance(cpu as usize, cpus as usize),
-        layout::entry::STRESS => report(run::stress(cpu as usize, cpus as usize)),
+        layout::entry::WORKLOAD => report(run::workload(&program)),
+        layout::entry::CONFORMANCE => run::conformance(&program),
+        layout::entry::STRESS => report(run::stress(&program)),
         _ => panic!("no program {what}"),
     }
     exit()
 }
 
 fn exit() -> ! {
-    arch::system_call([layout::EXIT, 0, 0, 0, 0, 0, 0]);
+    system_call(layout::EXIT, &[]);
     unreachable!("the kernel ended this program")
-}
-
-/// Runs this CPU's part of the workload that the kernel chose.
-fn workload(cpu: usize, cpus: usize) {
-    let mut room = [0; layout::TEXT_WORDS * 8];
-    let text = control().workload(&mut room);
-    let outcome = run::parse(text)
-        .and_then(|workload| run::one(workload, cpu, cpus).map_err(|failure| failure.to_string()));
-    report(outcome);
 }
 
 /// Reports a failure to the kernel.
 fn report(outcome: Result<(), String>) {
     if let Err(why) = outcome {
-        arch::system_call([layout::FAILED, why.as_ptr() as u64, why.len() as u64, 0, 0, 0, 0]);
+        system_call(layout::FAILED, &[why.as_ptr() as u64, why.len() as u64]);
     }
 }
 
@@ -63,12 +57,12 @@ fn report(outcome: Result<(), String>) {
 fn puppet(slot: usize) {
     let (mut value, mut error) = (0, 0);
     loop {
-        arch::system_call([layout::NEXT, value, error, 0, 0, 0, 0]);
+        system_call(layout::NEXT, &[value, error]);
         let command = &control().commands[slot];
         let (address, operand) = (command.address.load(Acquire), command.value.load(Acquire));
         (value, error) = match command.what.load(Acquire) {
-            command::LOAD => arch::load(address),
-            command::STORE => (0, arch::store(address, operand)),
+            command::LOAD => shared::load(address),
+            command::STORE => (0, shared::store(address, operand)),
             command::SPIN => {
                 while control().words[address as usize].load(SeqCst) != operand {
                     arch::relax();
@@ -96,7 +90,7 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     }
     let mut text = TruncatedText([0; 256], 0);
     let _ = write!(text, "{info}");
-    arch::system_call([layout::PANIC, text.0.as_ptr() as u64, text.1 as u64, 0, 0, 0, 0]);
+    system_call(layout::PANIC, &[text.0.as_ptr() as u64, text.1 as u64]);
     loop {
         arch::relax();
     }

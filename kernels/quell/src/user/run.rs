@@ -1,28 +1,22 @@
 //! Runs workloads in user mode with real accesses, real system calls, and the clock that is visible to user mode.
 
-use crate::shared::{self, control};
+use crate::shared::{self, control, system_call};
 use crate::{arch, layout};
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use quell_vm::{Call, Error, Fault, Mark, User};
+use quell_workloads::Workload;
 use quell_workloads::conformance::programs::Suite;
 use quell_workloads::conformance::stress::{self, Length};
-use quell_workloads::{Failure, Workload};
 
 /// One CPU of a workload.
-struct Program {
-    cpu: usize,
-    cpus: usize,
+pub struct Program {
+    pub cpu: usize,
+    pub cpus: usize,
     /// Whether the program has read a control word since the last system call. If it reads another one, it waits.
-    waits: Cell<bool>,
-}
-
-impl Program {
-    fn new(cpu: usize, cpus: usize) -> Self {
-        Program { cpu, cpus, waits: Cell::new(false) }
-    }
+    pub waits: Cell<bool>,
 }
 
 /// Returns the fault with this number. The number 0 means that there is none.
@@ -45,14 +39,14 @@ impl User for Program {
     }
 
     fn try_read(&self, address: u64) -> Result<u64, Fault> {
-        match arch::load(address) {
+        match shared::load(address) {
             (value, 0) => Ok(value),
             (_, number) => Err(fault(number)),
         }
     }
 
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
-        match arch::store(address, value) {
+        match shared::store(address, value) {
             0 => Ok(()),
             number => Err(fault(number)),
         }
@@ -87,7 +81,7 @@ impl User for Program {
             Mark::Begin => 0,
             Mark::End => 1,
         };
-        arch::system_call([layout::MARK, which, 0, 0, 0, 0, 0]);
+        system_call(layout::MARK, &[which]);
     }
 
     fn shared(&self, index: usize) -> u64 {
@@ -108,51 +102,38 @@ impl User for Program {
     }
 }
 
-/// The workload of a run. The first CPU reads it, and its memory is never freed.
-static WORKLOAD: spin::Once<Result<Workload, String>> = spin::Once::new();
-
-/// Parses a workload `name parameter=value ...`, built in or from the program's own file.
+/// Runs one CPU's part of the workload that the kernel chose: `name parameter=value ...`, built in or from the program's
+/// own file.
 ///
 /// # Errors
-/// If the text is invalid.
-pub fn parse(text: &str) -> Result<&'static Workload, String> {
-    WORKLOAD
-        .call_once(|| {
-            let mut words = text.split_ascii_whitespace();
-            let name = words.next().unwrap_or_default();
-            let mut workload = match shared::file() {
-                Some(file) => Workload::parse(name, file).map_err(|wrong| wrong.to_string())?,
-                None => Workload::from_name(name).ok_or_else(|| format!("no workload {name}"))?,
-            };
-            for pair in words {
-                workload.set(pair).map_err(|error| error.to_string())?;
-            }
-            Ok(workload)
-        })
-        .as_ref()
-        .map_err(Clone::clone)
-}
-
-/// Runs one CPU's part.
-///
-/// # Errors
-/// Returns the operation that failed.
-pub fn one(workload: &Workload, cpu: usize, cpus: usize) -> Result<(), Failure> {
-    workload.run(&Program::new(cpu, cpus), control().seed.load(Relaxed))
+/// If the text is invalid, or an operation failed.
+pub fn workload(program: &Program) -> Result<(), String> {
+    /// The first CPU reads it, and its memory is never freed.
+    static WORKLOAD: spin::Once<Result<Workload, String>> = spin::Once::new();
+    let read = || {
+        let mut room = [0; layout::TEXT];
+        let mut words = control().workload(&mut room).split_ascii_whitespace();
+        let name = words.next().unwrap_or_default();
+        let mut workload = match shared::file() {
+            Some(file) => Workload::parse(name, file).map_err(|wrong| wrong.to_string())?,
+            None => Workload::from_name(name).ok_or_else(|| format!("no workload {name}"))?,
+        };
+        for pair in words {
+            workload.set(pair).map_err(|error| error.to_string())?;
+        }
+        Ok(workload)
+    };
+    let workload = WORKLOAD.call_once(read).as_ref().map_err(Clone::clone)?;
+    let seed = control().seed.load(Relaxed);
+    workload.run(program, seed).map_err(|failure| failure.to_string())
 }
 
 /// Runs one CPU's part of the conformance suite.
-pub fn conformance(cpu: usize, cpus: usize) {
-    Suite::new(&Program::new(cpu, cpus), home()).run(|name, failures, detail| {
-        arch::system_call([
-            layout::CHECK,
-            name.as_ptr() as u64,
-            name.len() as u64,
-            failures,
-            detail.as_ptr() as u64,
-            detail.len() as u64,
-            0,
-        ]);
+pub fn conformance(program: &Program) {
+    Suite::new(program, home()).run(|name, failures, detail| {
+        let text = |text: &str| (text.as_ptr() as u64, text.len() as u64);
+        let ((name, name_bytes), (detail, bytes)) = (text(name), text(detail));
+        system_call(layout::CHECK, &[name, name_bytes, failures, detail, bytes]);
     });
 }
 
@@ -165,30 +146,17 @@ fn home() -> u32 {
 ///
 /// # Errors
 /// Returns a violation of the contract.
-pub fn stress(cpu: usize, cpus: usize) -> Result<(), String> {
+pub fn stress(program: &Program) -> Result<(), String> {
     let length = match control().words[layout::LENGTH_WORD].load(SeqCst) {
         time if time >> 63 != 0 => Length::Nanoseconds(time & !(1 << 63)),
         rounds => Length::Rounds(rounds),
     };
+    let seed = control().seed.load(Relaxed);
     let disturb = |target: usize| {
-        arch::system_call([layout::DISTURB, target as u64, 0, 0, 0, 0, 0]);
+        system_call(layout::DISTURB, &[target as u64]);
     };
-    stress::run(
-        &Program::new(cpu, cpus),
-        control().seed.load(Relaxed),
-        home(),
-        length,
-        &disturb,
-        |done| {
-            arch::system_call([
-                layout::ROUND,
-                done.rounds,
-                done.operations,
-                done.digest,
-                done.nanoseconds,
-                0,
-                0,
-            ]);
-        },
-    )
+    stress::run(program, seed, home(), length, &disturb, |done| {
+        let words = [done.rounds, done.operations, done.digest, done.nanoseconds];
+        system_call(layout::ROUND, &words);
+    })
 }

@@ -24,13 +24,9 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
     (value, error)
 }
 
-/// Loads a word. The error number is 0 unless the kernel refused the access.
-///
-/// # Panics
-/// If the address is in the program itself.
+/// Loads a word, for [`crate::shared::load`].
 #[inline]
 pub fn load(address: u64) -> (u64, u64) {
-    crate::shared::assert_no_object(address);
     let (value, error);
     // SAFETY: the kernel skips an access that isn't allowed, and then sets rcx. It recognises the instruction by its
     // encoding, `mov rax, [rdi]`.
@@ -41,16 +37,14 @@ pub fn load(address: u64) -> (u64, u64) {
     (value, error)
 }
 
-/// Stores a word. Returns the error number, which is 0 unless the kernel refused the access.
+/// Stores a word, for [`crate::shared::store`].
 ///
-/// # Panics
-/// If the address is in the program itself.
+/// # Safety
+/// The program has no Rust object at the address.
 #[inline]
-pub fn store(address: u64, value: u64) -> u64 {
-    crate::shared::assert_no_object(address);
+pub unsafe fn store(address: u64, value: u64) -> u64 {
     let error;
-    // SAFETY: as for `load`. The encoding is `mov [rdi], rsi`. The program has no Rust object at the address, as
-    // asserted.
+    // SAFETY: as for `load`, and as the caller promises. The encoding is `mov [rdi], rsi`.
     unsafe {
         asm!("xor ecx, ecx", ".byte 0x48, 0x89, 0x37", in("rdi") address, in("rsi") value,
              out("rcx") error, options(nostack));
@@ -63,7 +57,6 @@ pub use quell_arch::relax;
 
 /// Reads the clock that is visible to user mode.
 #[inline]
-#[allow(dead_code)]
 pub fn ticks() -> u64 {
     // SAFETY: this only reads a counter.
     unsafe { core::arch::x86_64::_rdtsc() }

@@ -1,14 +1,18 @@
-//! Boots as a Linux image, and contains the entry of every CPU.
+//! Boots as a Linux image, contains the entry of every CPU, and starts the other CPUs by PSCI.
 //!
 //! The loader passes a device tree with the memory ranges, the command line and the place of the user program's file.
 
-use super::start::BootInfo;
 use super::{cpu as registers, interrupts, paging, traps};
 use crate::device_tree::DeviceTree;
-use crate::{console, cpu, direct_map, memory, sched};
+use crate::{cpu, memory};
 use hermit_dtb::Dtb;
+use smccc::{Hvc, psci};
 
 core::arch::global_asm!(include_str!("boot.s"));
+
+unsafe extern "C" {
+    static boot_other_entry: u8;
+}
 
 /// The first CPU's first Rust code: `tree` is the physical address of the device tree.
 #[unsafe(no_mangle)]
@@ -16,10 +20,8 @@ extern "C" fn boot_first(tree: u64) -> ! {
     // SAFETY: this is the first CPU.
     unsafe { registers::init(0) };
     traps::init_cpu();
-    // SAFETY: first and only call, on the first CPU, before anything else uses the serial line.
-    console::init(unsafe { super::console::Serial::new() });
     // SAFETY: the loader put it there, in the first GB of memory, which is mapped.
-    let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
+    let dtb = unsafe { Dtb::from_raw(memory::pointer::<u8>(tree)) }.expect("a device tree");
     let told = DeviceTree::read(&dtb, tree, "memory@40000000");
     // SAFETY: the device tree describes this memory.
     unsafe { paging::map_all_memory(told.end) };
@@ -27,7 +29,7 @@ extern "C" fn boot_first(tree: u64) -> ! {
     unsafe { memory::init(told.free) };
     // SAFETY: this is the first CPU, in the upper half.
     unsafe { init_cpu(0) };
-    crate::main(BootInfo { command_line: told.command_line, module: told.module })
+    crate::main(told.boot)
 }
 
 /// Sets up the CPU this runs on as CPU `index`.
@@ -40,9 +42,7 @@ unsafe fn init_cpu(index: usize) {
         paging::init_cpu();
         interrupts::init_cpu(index);
     }
-    sched::init_cpu();
     cpu::set_started(index);
-    registers::restore_interrupts(true);
 }
 
 /// The first Rust code of the other CPUs.
@@ -55,4 +55,26 @@ extern "C" fn boot_other() -> ! {
     // SAFETY: CPUs are started one after the other, and the entry jumped to the upper half.
     unsafe { init_cpu(index) };
     crate::idle()
+}
+
+/// Starts all other CPUs. We find them by requesting that the firmware starts one after the other, in the order of
+/// their affinity numbers (16 to a cluster, as with every GICv3).
+pub fn start_others() {
+    // SAFETY: only the address of the symbol is taken.
+    let entry = memory::physical(&raw const boot_other_entry);
+    for index in 1..cpu::MAX {
+        let affinity = (index % 16) as u64 | ((index / 16) as u64) << 8;
+        let started = cpu::start_next(|stack| {
+            quell_arch::aarch64::tlb::fence();
+            match psci::cpu_on::<Hvc>(affinity, entry, stack) {
+                Ok(()) => Ok(()),
+                // There is no such CPU.
+                Err(psci::Error::InvalidParameters) => Err(None),
+                Err(_) => Err(Some("the firmware refused")),
+            }
+        });
+        if !started {
+            break;
+        }
+    }
 }

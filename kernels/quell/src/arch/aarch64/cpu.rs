@@ -1,10 +1,10 @@
 //! Registers of one CPU: its number, interrupt mask, clock, and the switch between stacks.
 
-use super::processor;
 use aarch64_cpu::registers::{
     CNTFRQ_EL0, CNTKCTL_EL1, CNTVCT_EL0, DAIF, Readable, TPIDR_EL1, Writeable,
 };
 use core::arch::{asm, naked_asm};
+use quell_arch::aarch64::features::Features;
 
 /// Gives the CPU its number, and lets user mode read the clock.
 ///
@@ -100,9 +100,11 @@ pub fn ticks_per_ms() -> u64 {
     (CNTFRQ_EL0.get() / 1000).max(1)
 }
 
-/// Returns optional features of the processor that the kernel could use.
-pub fn features() -> [(&'static str, bool); 6] {
-    processor::features().list()
+/// Returns the features of the processor.
+pub fn processor() -> Features {
+    static PROCESSOR: spin::Once<Features> = spin::Once::new();
+    // SAFETY: the kernel runs at level 1.
+    *PROCESSOR.call_once(|| unsafe { Features::detect() })
 }
 
 /// Writes the first frame on an empty stack, so that [`switch`] to it calls `entry`.

@@ -1,8 +1,8 @@
 //! The GICv3. Software-generated interrupts between CPUs and the virtual timer are in group 1 and arrive as IRQs.
 //! Non-maskable interrupts are in group 0 and arrive as FIQs, masked only while one is handled (`traps.s`).
 
-use crate::cause::Interrupt;
-use crate::direct_map;
+use crate::memory;
+use crate::trap::Interrupt;
 use aarch64_cpu::registers::{CNTV_CTL_EL0, CNTV_TVAL_EL0, MPIDR_EL1, Readable, Writeable};
 use arm_gic::gicv3::registers::{Gicd, GicrSgi};
 use arm_gic::gicv3::{GicCpuInterface, GicV3, Group, SecureIntGroup, SgiTarget, SgiTargetGroup};
@@ -35,9 +35,8 @@ static SETUP: spin::mutex::SpinMutex<()> = spin::mutex::SpinMutex::new(());
 /// `index` is this CPU's number, interrupts are masked, and it hasn't called this before.
 pub unsafe fn init_cpu(index: usize) {
     let _setup = SETUP.lock();
-    let distributor = NonNull::new(direct_map::pointer::<Gicd>(DISTRIBUTOR)).expect("mapped");
-    let redistributors =
-        NonNull::new(direct_map::pointer::<GicrSgi>(REDISTRIBUTORS)).expect("mapped");
+    let distributor = NonNull::new(memory::pointer::<Gicd>(DISTRIBUTOR)).expect("mapped");
+    let redistributors = NonNull::new(memory::pointer::<GicrSgi>(REDISTRIBUTORS)).expect("mapped");
     // SAFETY: the direct map covers the registers as device memory, and the lock makes this the
     // only driver that uses them.
     let mut gic =

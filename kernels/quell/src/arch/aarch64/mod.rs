@@ -5,10 +5,7 @@ pub mod console;
 pub mod cpu;
 pub mod interrupts;
 pub mod paging;
-mod processor;
-pub mod start;
 pub mod traps;
-pub mod user_mode;
 
 /// The architecture's name.
 pub const NAME: &str = "aarch64";

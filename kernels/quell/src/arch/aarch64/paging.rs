@@ -3,8 +3,8 @@
 //! The upper half is the kernel's (TTBR1), the lower user mode's (TTBR0). An address space is a root for TTBR0 alone,
 //! so a new root needs no kernel entries.
 
-use super::processor::features;
-use crate::{cpu, direct_map, memory, tables};
+use super::cpu::processor;
+use crate::{cpu, memory, tables};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
 use quell::{Features, Frame, Invalidation, Page, PageRange, Scope, Tag, Tagging, TlbRules};
@@ -42,13 +42,13 @@ pub unsafe fn init_cpu() {
     // SAFETY: the kernel runs in the upper half, and nothing uses the lower half from here on.
     unsafe {
         tlb::load_ttbr0(tlb::ttbr0(empty, Tag::KERNEL));
-        if features().asid_bits == 16 {
+        if processor().asid_bits == 16 {
             TCR_EL1.modify(TCR_EL1::AS::ASID16Bits);
         }
-        if features().hardware_access {
+        if processor().hardware_access {
             TCR_EL1.modify(TCR_EL1::HA::Enable);
         }
-        if features().hardware_dirty {
+        if processor().hardware_dirty {
             TCR_EL1.modify(TCR_EL1::HD::Enable);
         }
         asm!("isb", options(nostack, preserves_flags));
@@ -65,7 +65,7 @@ pub fn tlb_rules() -> TlbRules {
 /// Returns the features that the engine may use.
 pub fn engine_features() -> Features {
     Features {
-        tagging: Tagging::Global { bits: features().asid_bits },
+        tagging: Tagging::Global { bits: processor().asid_bits },
         broadcast: true,
         full_above: 512,
     }
@@ -75,8 +75,8 @@ pub fn engine_features() -> Features {
 fn issue(what: Invalidation, broadcast: bool) -> u64 {
     tlb::publish_tables();
     let with = tlb::Operands {
-        range: features().range,
-        level_hint: features().level_hint,
+        range: processor().range,
+        level_hint: processor().level_hint,
         wide_addresses: false,
     };
     // SAFETY: we're at level 1, and use range operations only if the processor has them.
@@ -176,7 +176,7 @@ pub fn unload_root() {
 
 /// Makes instructions that were written as data visible to fetches of all CPUs.
 pub fn publish_instructions(frame: Frame) {
-    let start = direct_map::pointer::<u8>(frame.address()) as usize;
+    let start = memory::pointer::<u8>(frame.address()) as usize;
     // No AArch64 processor has smaller lines than this.
     for line in (start..start + 4096).step_by(16) {
         // SAFETY: this cleans the line of mapped memory to the point that instruction fetches use.
@@ -188,5 +188,5 @@ pub fn publish_instructions(frame: Frame) {
 
 /// Returns whether the walker sets the accessed and dirty flags.
 pub fn hardware_dirty() -> bool {
-    features().hardware_dirty
+    processor().hardware_dirty
 }

@@ -1,7 +1,7 @@
 // The exception vectors.
 //
 // From kernel mode, we save the registers on the current stack. In user mode, the stack pointer is the
-// start of a user Context (user_mode.rs). So we save the registers directly there, and the kernel
+// start of a user Context (traps.rs). So we save the registers directly there, and the kernel
 // continues after its call to enter user mode.
 //
 // Group 0 interrupts arrive as FIQs, which aren't masked with interrupts (PSTATE.I), so they are this

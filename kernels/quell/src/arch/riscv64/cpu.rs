@@ -3,9 +3,11 @@
 //! The register `tp`, which compilers don't use, contains the CPU's number. User mode may change it, so we load it
 //! again on every return to the kernel (`traps.s`).
 
-use super::{processor, software};
+use super::software;
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use quell_arch::riscv64::features::Features;
+use quell_arch::riscv64::tlb;
 use riscv::register::{scounteren, sie, sstatus};
 
 /// Gives the CPU its number. Allows the kernel user memory, and user mode the clock.
@@ -130,9 +132,23 @@ pub fn ticks_per_ms() -> u64 {
     TICKS_PER_MS.load(Relaxed)
 }
 
-/// Returns optional features of the processor that the kernel could use.
-pub fn features() -> [(&'static str, bool); 3] {
-    processor::features().list()
+static PROCESSOR: spin::Once<Features> = spin::Once::new();
+
+/// Detects the processor's features; `isa` is the device tree's description.
+///
+/// # Safety
+/// The first CPU, with interrupts masked, on tables that map the kernel globally.
+pub unsafe fn detect(isa: &str) {
+    // SAFETY: as the caller promises.
+    PROCESSOR.call_once(|| Features::decode(isa, unsafe { tlb::writable_asid() }));
+}
+
+/// Returns the features of the processor.
+///
+/// # Panics
+/// Before [`detect`].
+pub fn processor() -> Features {
+    *PROCESSOR.get().expect("detected when the first CPU started")
 }
 
 /// Writes the first frame on an empty stack, so that [`switch`] to it calls `entry`.

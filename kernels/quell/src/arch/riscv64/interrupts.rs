@@ -3,7 +3,7 @@
 //! There are no non-maskable interrupts on this architecture.
 
 use super::software::{self, SHOOTDOWN, WAKE};
-use crate::cause::Interrupt;
+use crate::trap::Interrupt;
 use core::sync::atomic::Ordering::Relaxed;
 use quell::CpuSet;
 use riscv::register::sie;

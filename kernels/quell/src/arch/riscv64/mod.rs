@@ -9,11 +9,8 @@ pub mod console;
 pub mod cpu;
 pub mod interrupts;
 pub mod paging;
-mod processor;
 mod software;
-pub mod start;
 pub mod traps;
-pub mod user_mode;
 
 /// The architecture's name.
 pub const NAME: &str = "riscv64";

@@ -3,8 +3,8 @@
 //! One root serves both halves, so each address space has the kernel's entries in its upper half. They are global, so a
 //! flush by tag keeps them.
 
-use super::processor::features;
-use crate::{direct_map, memory, tables};
+use super::cpu::processor;
+use crate::{memory, tables};
 use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{Entry, Features, Frame, Invalidation, Level, Page, Scope, Tag, Tagging, TlbRules};
 use quell_arch::riscv64::{entry, tlb};
@@ -16,7 +16,7 @@ unsafe extern "C" {
 /// Returns the kernel's own root, which has no user translations.
 pub fn kernel_root() -> Frame {
     // SAFETY: only the address of the symbol is taken.
-    Frame::containing(direct_map::physical(&raw const boot_kernel_root))
+    Frame::containing(memory::physical(&raw const boot_kernel_root))
 }
 
 /// Extends the direct map, which covers devices and 1 GB of memory, to `end`.
@@ -52,7 +52,7 @@ pub unsafe fn init_cpu() {
 /// Returns the features that the engine may use. Tags are per CPU, because the architecture lets CPUs differ.
 pub fn engine_features() -> Features {
     Features {
-        tagging: match features().asid_bits {
+        tagging: match processor().asid_bits {
             0 => Tagging::None,
             bits => Tagging::PerCpu { count: ((1u32 << bits) - 1) as u16 },
         },
@@ -64,12 +64,12 @@ pub fn engine_features() -> Features {
 
 /// Returns the behaviour of TLBs that the engine may assume.
 pub fn tlb_rules() -> TlbRules {
-    entry::rules(features().svvptc)
+    entry::rules(processor().svvptc)
 }
 
 /// Returns the tag for the hardware, which is the kernel's if the hardware has no tags.
 fn held(tag: Tag) -> Tag {
-    match features().asid_bits {
+    match processor().asid_bits {
         0 => Tag::KERNEL,
         _ => tag,
     }
@@ -125,7 +125,7 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     unsafe {
         tlb::load_satp(tlb::satp(root, held(tag)));
         // We invalidate after the load, to drop entries filled from the old root until then.
-        if !keep || features().asid_bits == 0 {
+        if !keep || processor().asid_bits == 0 {
             tlb::invalidate(tlb::Operation::Tag, held(tag));
         }
     }
@@ -159,7 +159,7 @@ pub fn publish_instructions(_frame: Frame) {
 /// Returns whether the walker sets the accessed and dirty flags. It may do so even if the device tree doesn't mention
 /// it.
 pub fn hardware_dirty() -> bool {
-    features().svadu
+    processor().svadu
 }
 
 /// Returns the loaded root's translation of an address. Returns `None` if there is none, or if the address isn't valid

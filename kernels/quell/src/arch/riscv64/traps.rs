@@ -1,18 +1,17 @@
-//! Exceptions and interrupts: the vector, and the code that handles those from kernel mode.
+//! Exceptions and interrupts: the vector, their causes, and user mode.
 
-use super::{interrupts, paging};
-use crate::cause::Fault;
-use crate::{accessors, trap};
+use super::{cpu, interrupts, paging};
+use crate::layout;
+use crate::trap::{self, Cause, Fault};
 use quell::Page;
+use riscv::register::sstatus;
 use riscv::register::stvec::{self, Stvec, TrapMode};
 
 core::arch::global_asm!(include_str!("traps.s"));
 
 unsafe extern "C" {
     static trap_vector: u8;
-    static probe_start: u8;
-    static probe_end: u8;
-    static probe_failed: u8;
+    unsafe fn user_enter(context: *mut Context);
 }
 
 /// The registers at a trap, as `traps.s` saves them.
@@ -20,39 +19,24 @@ unsafe extern "C" {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TrapFrame {
     /// The registers x1 to x31.
-    pub(super) x: [u64; 31],
-    pub(super) pc: u64,
-    pub(super) status: u64,
-    pub(super) cause: u64,
-    pub(super) value: u64,
-    pub(super) unused: u64,
+    x: [u64; 31],
+    pub pc: u64,
+    status: u64,
+    cause: u64,
+    value: u64,
+    unused: u64,
 }
 
 /// A bit of the status: the trap came from kernel mode.
-pub const FROM_KERNEL: u64 = 1 << 8;
+const FROM_KERNEL: u64 = 1 << 8;
 /// A bit of the status: interrupts were on.
-pub const INTERRUPTS_WERE_ON: u64 = 1 << 5;
+const INTERRUPTS_WERE_ON: u64 = 1 << 5;
 
 /// The exception of a system call.
 const SYSTEM_CALL: u64 = 8;
 const FETCH_FAULT: u64 = 12;
 const LOAD_FAULT: u64 = 13;
 const STORE_FAULT: u64 = 15;
-
-/// The cause of a trap.
-pub enum Cause {
-    /// An interrupt with this number.
-    Interrupt(u64),
-    /// A page fault.
-    Fault(Fault),
-    /// A page fault for which the tables contain no reason any more. This CPU has dropped its cached entry, so the
-    /// access may be retried.
-    Spurious,
-    /// A system call.
-    Call,
-    /// Anything else.
-    Other,
-}
 
 /// Sets this CPU's vector.
 pub fn init_cpu() {
@@ -64,17 +48,18 @@ pub fn init_cpu() {
 /// Returns the cause of a trap.
 ///
 /// The hardware doesn't report whether there was a translation without the right. We decide that by the present tables.
-pub fn cause(frame: &TrapFrame) -> Cause {
+fn cause(frame: &TrapFrame) -> Cause {
     const INTERRUPT: u64 = 1 << 63;
     if frame.cause & INTERRUPT != 0 {
-        return Cause::Interrupt(frame.cause & !INTERRUPT);
+        let interrupt = interrupts::acknowledge(frame.cause & !INTERRUPT);
+        return interrupt.map_or(Cause::Nothing, Cause::Interrupt);
     }
     let (write, fetch) = match frame.cause {
         SYSTEM_CALL => return Cause::Call,
         FETCH_FAULT => (false, true),
         LOAD_FAULT => (false, false),
         STORE_FAULT => (true, false),
-        _ => return Cause::Other,
+        _ => return Cause::Unexpected,
     };
     let translation = paging::translation(frame.value);
     let fault = Fault {
@@ -95,9 +80,9 @@ pub fn cause(frame: &TrapFrame) -> Cause {
         right && mode && entry.accessed
     });
     if allowed {
-        // A TLB may cache an absent or refused entry until it's invalidated.
+        // A TLB may cache an absent or refused entry until it's invalidated. Then the access may be retried.
         paging::invalidate_global(Page::containing(fault.address));
-        return Cause::Spurious;
+        return Cause::Nothing;
     }
     Cause::Fault(fault)
 }
@@ -105,24 +90,75 @@ pub fn cause(frame: &TrapFrame) -> Cause {
 /// Handles a trap from kernel mode.
 #[unsafe(no_mangle)]
 extern "C" fn trap_kernel(frame: &mut TrapFrame) {
-    match cause(frame) {
-        Cause::Interrupt(number) => {
-            if let Some(interrupt) = interrupts::acknowledge(number) {
-                trap::interrupt(interrupt, frame.pc);
-            }
-        }
-        Cause::Fault(fault) => page_fault(frame, fault),
-        Cause::Spurious => {}
-        Cause::Call | Cause::Other => panic!("exception in the kernel: {frame:#x?}"),
-    }
+    trap::from_kernel(frame, cause(frame));
 }
 
-/// Handles a page fault of the kernel. Only its accessors to user memory may fault.
-fn page_fault(frame: &mut TrapFrame, fault: Fault) {
-    let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
-    if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {
-        panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
+/// The registers of user mode on one thread. While user mode runs, sscratch contains this address.
+#[repr(C, align(16))]
+pub struct Context {
+    pub frame: TrapFrame,
+    /// The kernel's stack pointer; written by `user_enter`.
+    kernel_stack: u64,
+    /// The CPU's number for the return to the kernel; written by `user_enter`.
+    cpu: u64,
+}
+const _: () = assert!(size_of::<TrapFrame>() == 36 * 8);
+
+/// The indices of registers in [`TrapFrame`].
+const SP: usize = 1;
+const A0: usize = 9;
+const A1: usize = 10;
+const A3: usize = 12;
+
+impl Context {
+    /// Creates a context that begins at `entry` with a stack and three arguments.
+    pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
+        // User mode with interrupts on. The rest is as in the kernel.
+        let status = sstatus::read().bits() as u64 & !FROM_KERNEL | INTERRUPTS_WERE_ON;
+        let mut frame = TrapFrame { pc: entry, status, ..TrapFrame::default() };
+        frame.x[SP] = stack;
+        frame.x[A0..A0 + 3].copy_from_slice(&arguments);
+        Context { frame, kernel_stack: 0, cpu: 0 }
     }
-    trap::note_fault(&fault);
-    frame.pc = &raw const probe_failed as u64;
+
+    /// Enters user mode, and returns when it's left.
+    ///
+    /// # Safety
+    /// Interrupts are masked.
+    pub unsafe fn enter(&mut self) {
+        // SAFETY: interrupts are masked until user mode runs. The vector saves the frame at its place.
+        unsafe { user_enter(self) };
+    }
+
+    /// Returns the reason for leaving user mode. Makes the program's call `RELAX` itself.
+    pub fn cause(&mut self) -> Cause {
+        let cause = cause(&self.frame);
+        if let Cause::Call = cause {
+            self.frame.pc += 4;
+            if self.frame.x[A0] == layout::RELAX {
+                cpu::relax();
+                return Cause::Nothing;
+            }
+        }
+        cause
+    }
+
+    /// Returns the number and the operands of a system call.
+    pub fn call(&self) -> [u64; 7] {
+        core::array::from_fn(|index| self.frame.x[A0 + index])
+    }
+
+    /// Sets a system call's result: a value and an error number (0 for success).
+    pub fn answer(&mut self, value: u64, error: u64) {
+        self.frame.x[A0] = value;
+        self.frame.x[A1] = error;
+    }
+
+    /// Skips the access that faulted. Passes `error` to it in the register that the program's accesses reserve for that
+    /// (`a3`).
+    pub fn refuse_access(&mut self, error: u64) {
+        // The program's accesses aren't compressed instructions.
+        self.frame.pc += 4;
+        self.frame.x[A3] = error;
+    }
 }

@@ -1,7 +1,7 @@
 // The trap vector.
 //
 // In kernel mode sscratch is 0, and we save the registers on the current stack. In user mode it contains the address of
-// a user Context (user_mode.rs). So we save the registers directly there, and the kernel continues after its call to
+// a user Context (traps.rs). So we save the registers directly there, and the kernel continues after its call to
 // enter user mode.
 //
 // On each return we execute a store-conditional to the frame. It ends any reservation of the interrupted code, because

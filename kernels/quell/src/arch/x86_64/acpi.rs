@@ -4,7 +4,7 @@
 //! Layouts are those of the ACPI specification, chapter 5. We read fields byte by byte, because the tables are packed.
 
 use crate::cpu::MAX;
-use crate::direct_map::pointer;
+use crate::memory::pointer;
 
 /// The contents of the tables.
 pub struct Tables {

@@ -1,39 +1,25 @@
 //! The serial line (a 16550 at the first PC port) and the power switch.
 
-use core::fmt;
 use core::sync::atomic::{AtomicU16, Ordering};
 use uart_16550::{Config, Uart16550, backend::PioBackend};
 use x86_64::instructions::port::Port;
 
 const PORT: u16 = 0x3f8;
 
-/// The serial line.
-pub struct Serial(Uart16550<PioBackend>);
-
-impl Serial {
-    /// Initialises the serial line.
-    ///
-    /// # Safety
-    /// Nothing else uses its ports.
-    pub unsafe fn new() -> Self {
-        let mut serial = Self::steal();
-        // If the port doesn't work, we can't report that anywhere else.
-        let _ = serial.0.init(Config::default());
-        serial
-    }
-
-    /// Returns the serial line even if another CPU uses it, for last words.
-    pub fn steal() -> Self {
-        // SAFETY: at worst, port accesses garble another CPU's output.
-        Serial(unsafe { Uart16550::new_port(PORT) }.expect("a valid port"))
-    }
+fn serial() -> Uart16550<PioBackend> {
+    // SAFETY: at worst, port accesses garble another CPU's output.
+    unsafe { Uart16550::new_port(PORT) }.expect("a valid port")
 }
 
-impl fmt::Write for Serial {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.send_bytes_exact(text.as_bytes());
-        Ok(())
-    }
+/// Initialises the serial line.
+pub fn init() {
+    // If the port doesn't work, we can't report that anywhere else.
+    let _ = serial().init(Config::default());
+}
+
+/// Writes on the serial line. Writes of two CPUs at the same time mix.
+pub fn write(text: &str) {
+    serial().send_bytes_exact(text.as_bytes());
 }
 
 static POWER_PORT: AtomicU16 = AtomicU16::new(0x604);

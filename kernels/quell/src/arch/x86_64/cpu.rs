@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
+use quell_arch::x86_64::features::Features;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::Msr;
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
@@ -184,9 +185,10 @@ pub fn calibrate(timer_port: u16) {
     TICKS_PER_MS.store(((ticks() - begin) / MILLISECONDS).max(1), Ordering::Relaxed);
 }
 
-/// Returns optional features of the processor that the kernel could use.
-pub fn features() -> [(&'static str, bool); 10] {
-    super::processor::features().list()
+/// Returns the features of the processor.
+pub fn processor() -> Features {
+    static PROCESSOR: spin::Once<Features> = spin::Once::new();
+    *PROCESSOR.call_once(Features::detect)
 }
 
 /// Writes the first frame on an empty stack, so that [`switch`] to it calls `entry`.

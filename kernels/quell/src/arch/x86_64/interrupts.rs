@@ -1,7 +1,7 @@
 //! The local APIC: interrupts between CPUs, non-maskable interrupts, and the timer.
 
-use crate::cause::Interrupt;
 use crate::clock;
+use crate::trap::Interrupt;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quell::{CpuId, CpuSet};
@@ -37,7 +37,7 @@ fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
 
 /// Returns the destination field for a CPU's APIC id, in the format that [`LocalApic`] requires in the present mode.
 fn destination(id: u32) -> u32 {
-    if super::processor::features().x2apic { id } else { id << 24 }
+    if super::cpu::processor().x2apic { id } else { id << 24 }
 }
 
 /// Sets up this CPU's local APIC.
@@ -51,7 +51,7 @@ pub unsafe fn init_cpu() {
         Port::new(0xa1).write(0xffu8);
     }
     // SAFETY: this reads the base register. The direct map covers the registers, uncached.
-    let base = crate::direct_map::pointer::<u8>(unsafe { x2apic::lapic::xapic_base() }) as u64;
+    let base = crate::memory::pointer::<u8>(unsafe { x2apic::lapic::xapic_base() }) as u64;
     REGISTERS.store(base, Relaxed);
     let mut apic = LocalApicBuilder::new()
         .timer_vector(TIMER.into())
@@ -67,9 +67,9 @@ pub unsafe fn init_cpu() {
         apic.disable_timer();
         apic.id()
     };
-    let id = if super::processor::features().x2apic { id } else { id >> 24 };
+    let id = if super::cpu::processor().x2apic { id } else { id >> 24 };
     crate::cpu::this().hardware_id.store(id.into(), Relaxed);
-    if !super::processor::features().x2apic && super::cpu::index() < FLAT {
+    if !super::cpu::processor().x2apic && super::cpu::index() < FLAT {
         // SAFETY: these registers select the flat model, and this CPU's bit in it.
         unsafe {
             ((base + 0xe0) as *mut u32).write_volatile(u32::MAX);
@@ -82,7 +82,7 @@ pub unsafe fn init_cpu() {
     // one there.
     unsafe {
         const NMI: u32 = 4 << 8;
-        if super::processor::features().x2apic {
+        if super::cpu::processor().x2apic {
             x86_64::registers::model_specific::Msr::new(0x836).write(NMI.into());
         } else {
             ((base + 0x360) as *mut u32).write_volatile(NMI);
@@ -94,7 +94,7 @@ pub unsafe fn init_cpu() {
 /// reads in between, and that takes longer than the interrupt.
 fn send(to: usize, vector: u8) {
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
-    if super::processor::features().x2apic {
+    if super::cpu::processor().x2apic {
         send_x2apic(id, vector.into());
         return;
     }
@@ -141,7 +141,7 @@ const FLAT: usize = 8;
 pub fn shoot(targets: &CpuSet) {
     let mut together = 0u32;
     for target in targets.iter().map(CpuId::index) {
-        if target < FLAT && !super::processor::features().x2apic {
+        if target < FLAT && !super::cpu::processor().x2apic {
             together |= 1 << target;
         } else {
             send(target, SHOOTDOWN);
@@ -167,7 +167,7 @@ fn nmi(to: usize) {
     const DELIVER_NMI: u32 = 4 << 8;
     const ASSERT: u32 = 1 << 14;
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
-    if super::processor::features().x2apic {
+    if super::cpu::processor().x2apic {
         send_x2apic(id, DELIVER_NMI | ASSERT);
         return;
     }

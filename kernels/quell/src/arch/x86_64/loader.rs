@@ -1,6 +1,6 @@
 //! The boot loader's information, in the format of PVH (QEMU) or multiboot2 (GRUB).
 
-use crate::direct_map;
+use crate::{BootInfo, memory};
 use core::ops::Range;
 use multiboot2::{BootInformation, BootInformationHeader, MemoryAreaType};
 
@@ -9,10 +9,8 @@ const RANGES: usize = 32;
 
 /// The loader's information.
 pub struct LoaderInfo {
-    /// The command line.
-    pub command_line: &'static str,
-    /// The user program's file, as physical addresses.
-    pub module: Option<Range<u64>>,
+    /// The information for the rest of the kernel.
+    pub boot: BootInfo,
     /// The physical address of the firmware's ACPI root pointer, or of a copy.
     pub rsdp: u64,
     /// Usable memory.
@@ -74,7 +72,7 @@ impl LoaderInfo {
     /// As for [`LoaderInfo::read`].
     unsafe fn pvh(info: u64) -> Self {
         // SAFETY: as the caller promises.
-        let start = unsafe { &*direct_map::pointer::<StartInfo>(info) };
+        let start = unsafe { &*memory::pointer::<StartInfo>(info) };
         assert!(
             start.magic == PVH_MAGIC && start.version >= 1,
             "not started by PVH with a memory map"
@@ -82,26 +80,25 @@ impl LoaderInfo {
         // SAFETY: the start info contains the address and the length of the memory map.
         let map = unsafe {
             core::slice::from_raw_parts(
-                direct_map::pointer::<MemoryRange>(start.memory_map),
+                memory::pointer::<MemoryRange>(start.memory_map),
                 start.memory_map_entries as usize,
             )
         };
         // SAFETY: the start info contains the number of its modules.
         let module = (start.modules > 0).then(|| unsafe {
-            let module = &*direct_map::pointer::<Module>(start.module_list);
+            let module = &*memory::pointer::<Module>(start.module_list);
             module.start..module.start + module.bytes
         });
         let command_line = match start.command_line {
             0 => "",
             // SAFETY: this is a C string.
-            address => unsafe { core::ffi::CStr::from_ptr(direct_map::pointer(address)) }
+            address => unsafe { core::ffi::CStr::from_ptr(memory::pointer(address)) }
                 .to_str()
                 .expect("the command line is text"),
         };
         let ranges = map.iter().filter(|range| range.kind == USABLE);
         LoaderInfo {
-            command_line,
-            module,
+            boot: BootInfo { command_line, module },
             rsdp: start.rsdp,
             usable: collected(ranges.map(|range| range.start..range.start + range.bytes)),
             taken: [
@@ -116,7 +113,7 @@ impl LoaderInfo {
     /// # Safety
     /// As for [`LoaderInfo::read`].
     unsafe fn multiboot(info: u64) -> Self {
-        let pointer = direct_map::pointer::<BootInformationHeader>(info);
+        let pointer = memory::pointer::<BootInformationHeader>(info);
         // SAFETY: as the caller promises.
         let all = unsafe { BootInformation::load(pointer.cast_const()) }
             .expect("multiboot2 information that can be read");
@@ -131,19 +128,17 @@ impl LoaderInfo {
             (None, None) => panic!("the loader found no ACPI tables"),
         };
         // The copy of the root pointer begins behind the type and the size of the tag.
-        let rsdp = direct_map::physical(rsdp) + 8;
+        let rsdp = memory::physical(rsdp) + 8;
         let map = all.memory_map_tag().expect("the loader passes a memory map");
         let usable = map
             .memory_areas()
             .iter()
             .filter(|area| area.typ() == MemoryAreaType::Available)
             .map(|area| area.start_address()..area.end_address());
+        let module = all.module_tags().next();
+        let module = module.map(|tag| tag.start_address().into()..tag.end_address().into());
         LoaderInfo {
-            command_line,
-            module: all
-                .module_tags()
-                .next()
-                .map(|tag| tag.start_address().into()..tag.end_address().into()),
+            boot: BootInfo { command_line, module },
             rsdp,
             usable: collected(usable),
             taken: [of(info, all.total_size()), 0..0, 0..0, 0..0],
@@ -159,7 +154,7 @@ impl LoaderInfo {
     /// begins in the first GB. The boot tables don't map more, and the other CPUs start on them.
     pub fn free_range(&self, image: Range<u64>) -> Range<u64> {
         let taken = || {
-            let passed = self.taken.iter().chain(&self.module);
+            let passed = self.taken.iter().chain(&self.boot.module);
             passed.chain([&image]).filter(|range| !range.is_empty())
         };
         let mut best = 0..0;

@@ -7,10 +7,7 @@ pub mod cpu;
 pub mod interrupts;
 mod loader;
 pub mod paging;
-mod processor;
-pub mod start;
 pub mod traps;
-pub mod user_mode;
 
 /// The architecture's name.
 pub const NAME: &str = "x86_64";

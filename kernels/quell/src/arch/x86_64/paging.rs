@@ -1,7 +1,7 @@
 //! The kernel's own page tables, and the engine's operations on translations.
 
-use super::processor::features;
-use crate::{direct_map, memory, tables};
+use super::cpu::processor;
+use crate::{memory, tables};
 use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{
     Entry, Features, Frame, Invalidation, Level, MemoryType, Page, Tag, Tagging, TlbRules,
@@ -31,10 +31,10 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
     let tables = tables.next_multiple_of(4096);
     let gigabytes = end.div_ceil(1 << 30).max(4);
     assert!(gigabytes <= MAX_GB, "more than {MAX_GB} GB of physical addresses");
-    let table = |index: u64| direct_map::pointer::<[u64; 512]>(tables + index * 4096);
+    let table = |index: u64| memory::pointer::<[u64; 512]>(tables + index * 4096);
     // SAFETY: the tables' memory is free, in the first GB, and large enough.
     unsafe { core::ptr::write_bytes(table(0).cast::<u8>(), 0, TABLES_BYTES as usize) };
-    let huge = features().huge_pages;
+    let huge = processor().huge_pages;
     let map = |frame, level, memory| {
         let leaf = Entry {
             present: true,
@@ -96,7 +96,7 @@ pub unsafe fn init_cpu() {
     unsafe {
         tlb::load_cr3(kernel_root().address());
         let mut flags = Cr4Flags::PAGE_GLOBAL;
-        if features().pcid {
+        if processor().pcid {
             flags |= Cr4Flags::PCID;
         }
         Cr4::update(|cr4| *cr4 |= flags);
@@ -110,7 +110,7 @@ pub fn tlb_rules() -> TlbRules {
 
 /// Returns the features that the engine may use.
 pub fn engine_features() -> Features {
-    let processor = features();
+    let processor = processor();
     Features {
         // We need INVPCID to flush a tag that isn't loaded.
         tagging: if processor.pcid && processor.invpcid {
@@ -177,12 +177,12 @@ pub fn broadcast(what: Invalidation) -> u64 {
     };
     match what {
         Invalidation::Range { tag, range, scope } => {
-            tlb::Broadcast::range(tag, range, scope, features().invlpgb_pages).for_each(send);
+            tlb::Broadcast::range(tag, range, scope, processor().invlpgb_pages).for_each(send);
         }
         Invalidation::Tag(tag) => send(tlb::Broadcast::tag(tag)),
         Invalidation::All => send(tlb::Broadcast::ALL),
         Invalidation::Kernel { range, scope } => {
-            tlb::Broadcast::kernel(range, scope, features().invlpgb_pages).for_each(send);
+            tlb::Broadcast::kernel(range, scope, processor().invlpgb_pages).for_each(send);
         }
         Invalidation::Everything => send(tlb::Broadcast::ALL_AND_GLOBAL),
     }
@@ -191,7 +191,7 @@ pub fn broadcast(what: Invalidation) -> u64 {
 
 /// Waits for this CPU's broadcasts.
 pub fn complete_broadcasts() {
-    if features().invlpgb {
+    if processor().invlpgb {
         // SAFETY: the processor has the instruction.
         unsafe { tlb::tlbsync() }
     }

@@ -1,57 +1,53 @@
-//! Exceptions and interrupts: the table, and the code that handles those from kernel mode.
+//! Exceptions and interrupts: the table, their causes, and user mode.
 
-use super::cpu::{DOUBLE_FAULT_STACK, KERNEL_CODE, NMI_STACK};
+use super::cpu::{self, DOUBLE_FAULT_STACK, KERNEL_CODE, NMI_STACK, USER_CODE, USER_DATA};
 use super::interrupts;
-use crate::cause::Fault;
 use crate::mistakes::{self, Mistake};
-use crate::{accessors, trap};
+use crate::trap::{self, Cause, Fault};
+use x86_64::VirtAddr;
 
 core::arch::global_asm!(include_str!("traps.s"), options(att_syntax));
 
 unsafe extern "C" {
     static trap_stubs: [[u8; 16]; 256];
-    static probe_start: u8;
-    static probe_end: u8;
-    static probe_failed: u8;
+    unsafe fn user_enter(context: *mut Context);
 }
 
 /// The registers at a trap, as `traps.s` pushes them.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TrapFrame {
-    pub(super) r15: u64,
-    pub(super) r14: u64,
-    pub(super) r13: u64,
-    pub(super) r12: u64,
-    pub(super) r11: u64,
-    pub(super) r10: u64,
-    pub(super) r9: u64,
-    pub(super) r8: u64,
-    pub(super) rbp: u64,
-    pub(super) rdi: u64,
-    pub(super) rsi: u64,
-    pub(super) rdx: u64,
-    pub(super) rcx: u64,
-    pub(super) rbx: u64,
-    pub(super) rax: u64,
-    pub(super) vector: u64,
-    pub(super) error: u64,
-    pub(super) rip: u64,
-    pub(super) cs: u64,
-    pub(super) rflags: u64,
-    pub(super) rsp: u64,
-    pub(super) ss: u64,
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    r11: u64,
+    r10: u64,
+    r9: u64,
+    r8: u64,
+    rbp: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    rcx: u64,
+    rbx: u64,
+    rax: u64,
+    vector: u64,
+    error: u64,
+    pub pc: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
 }
 
-/// The vector of a non-maskable interrupt.
-pub const NMI: u64 = 2;
+/// Vectors.
+const NMI: u64 = 2;
 const DOUBLE_FAULT: u64 = 8;
-/// The vector of a page fault.
-pub const PAGE_FAULT: u64 = 14;
-/// The vector of a system call.
-pub const SYSTEM_CALL: u64 = 0x80;
+const PAGE_FAULT: u64 = 14;
+const SYSTEM_CALL: u64 = 0x80;
 /// The first vector that isn't an exception.
-pub const FIRST_INTERRUPT: u64 = 32;
+const FIRST_INTERRUPT: u64 = 32;
 
 /// Fills the table, which all CPUs share, and loads it.
 pub fn init_cpu() {
@@ -79,20 +75,27 @@ pub fn init_cpu() {
     });
     let pointer = x86_64::structures::DescriptorTablePointer {
         limit: (size_of_val(table) - 1) as u16,
-        base: x86_64::VirtAddr::from_ptr(table),
+        base: VirtAddr::from_ptr(table),
     };
     // SAFETY: the table is never freed, and its gates lead to the stubs.
     unsafe { x86_64::instructions::tables::lidt(&pointer) };
 }
 
-/// Returns the fault that a page-fault exception reports.
-pub fn fault(error: u64) -> Fault {
-    Fault {
-        address: x86_64::registers::control::Cr2::read_raw(),
-        present: error & 1 != 0,
-        write: error & 2 != 0,
-        user: error & 4 != 0,
-        fetch: error & 16 != 0,
+/// Returns the cause of a trap.
+fn cause(frame: &TrapFrame) -> Cause {
+    match frame.vector {
+        SYSTEM_CALL => Cause::Call,
+        PAGE_FAULT => Cause::Fault(Fault {
+            address: x86_64::registers::control::Cr2::read_raw(),
+            present: frame.error & 1 != 0,
+            write: frame.error & 2 != 0,
+            user: frame.error & 4 != 0,
+            fetch: frame.error & 16 != 0,
+        }),
+        vector @ FIRST_INTERRUPT.. => {
+            interrupts::acknowledge(vector).map_or(Cause::Nothing, Cause::Interrupt)
+        }
+        ..FIRST_INTERRUPT => Cause::Unexpected,
     }
 }
 
@@ -101,39 +104,89 @@ pub fn fault(error: u64) -> Fault {
 /// the handler may fault.
 #[unsafe(no_mangle)]
 extern "C" fn trap_kernel(frame: &mut TrapFrame) -> bool {
-    match frame.vector {
-        NMI => {
-            // The interrupt may arrive between a fault and that fault's handler, and `trap::nmi` may fault, too. So we
-            // save the address of the first fault.
-            let address = x86_64::registers::control::Cr2::read_raw();
-            trap::nmi(frame.rip);
-            frame.rip = super::cpu::after_halt(frame.rip).unwrap_or(frame.rip);
-            // SAFETY: this restores the register's value, which only the handlers read.
-            unsafe {
-                core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, preserves_flags));
-            }
-        }
-        PAGE_FAULT => {
-            page_fault(frame);
-            return !mistakes::makes(Mistake::NmiReturn);
-        }
-        FIRST_INTERRUPT.. if frame.vector != SYSTEM_CALL => {
-            if let Some(interrupt) = interrupts::acknowledge(frame.vector) {
-                trap::interrupt(interrupt, frame.rip);
-            }
-        }
-        _ => panic!("exception {} in the kernel: {frame:#x?}", frame.vector),
+    if frame.vector != NMI {
+        trap::from_kernel(frame, cause(frame));
+        return frame.vector == PAGE_FAULT && !mistakes::makes(Mistake::NmiReturn);
+    }
+    // The interrupt may arrive between a fault and that fault's handler, and `trap::nmi` may fault, too. So we save the
+    // address of the first fault.
+    let address = x86_64::registers::control::Cr2::read_raw();
+    trap::nmi(frame.pc);
+    frame.pc = cpu::after_halt(frame.pc).unwrap_or(frame.pc);
+    // SAFETY: this restores the register's value, which only the handlers read.
+    unsafe {
+        core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, preserves_flags));
     }
     false
 }
 
-/// Handles a page fault of the kernel. Only its accessors to user memory may fault.
-fn page_fault(frame: &mut TrapFrame) {
-    let fault = fault(frame.error);
-    let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
-    if !(start..end).contains(&frame.rip) || !accessors::may_fault(fault.address) {
-        panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
+/// The registers of user mode on one thread.
+///
+/// The processor aligns the stack pointer that it takes from the task state to 16 bytes, so the end of the frame must
+/// have that alignment.
+#[repr(C, align(16))]
+pub struct Context {
+    pub frame: TrapFrame,
+    /// The kernel's stack pointer while user mode runs; written by `user_enter`.
+    kernel_stack: u64,
+    _aligned: u64,
+}
+const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
+
+impl Context {
+    /// Creates a context that begins at `entry` with a stack and three arguments.
+    pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
+        let frame = TrapFrame {
+            pc: entry,
+            cs: USER_CODE.into(),
+            // This is the interrupt flag, and the bit that is always 1.
+            rflags: 0x202,
+            // The alignment is the one after a call.
+            rsp: stack - 8,
+            ss: USER_DATA.into(),
+            rdi: arguments[0],
+            rsi: arguments[1],
+            rdx: arguments[2],
+            ..TrapFrame::default()
+        };
+        Context { frame, kernel_stack: 0, _aligned: 0 }
     }
-    trap::note_fault(&fault);
-    frame.rip = &raw const probe_failed as u64;
+
+    /// Enters user mode, and returns when it's left.
+    ///
+    /// # Safety
+    /// Interrupts are masked.
+    pub unsafe fn enter(&mut self) {
+        let top = (&raw mut self.kernel_stack) as u64;
+        // SAFETY: interrupts are masked, so nothing uses the task state until user mode runs. The frame contains user
+        // selectors, and the entries save it at its place.
+        unsafe {
+            (*cpu::local()).tss.privilege_stack_table[0] = VirtAddr::new(top);
+            user_enter(self);
+        }
+    }
+
+    /// Returns the reason for leaving user mode.
+    pub fn cause(&mut self) -> Cause {
+        cause(&self.frame)
+    }
+
+    /// Returns the number and the operands of a system call.
+    pub fn call(&self) -> [u64; 7] {
+        let f = &self.frame;
+        [f.rax, f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9]
+    }
+
+    /// Sets a system call's result: a value and an error number (0 for success).
+    pub fn answer(&mut self, value: u64, error: u64) {
+        self.frame.rax = value;
+        self.frame.rdx = error;
+    }
+
+    /// Skips the access that faulted. Passes `error` to it in the register that the program's accesses reserve for that
+    /// (`rcx`). Such an access is an instruction of three bytes.
+    pub fn refuse_access(&mut self, error: u64) {
+        self.frame.pc += 3;
+        self.frame.rcx = error;
+    }
 }

@@ -2,7 +2,7 @@
 #
 # Every vector has a stub of 16 bytes that makes the frames equal (it pushes a 0 if the processor pushes
 # no error code) and pushes the vector. From kernel mode, we save the registers on the current stack.
-# In user mode, the task state's stack pointer is the end of the frame in a user Context (user_mode.rs).
+# In user mode, the task state's stack pointer is the end of the frame in a user Context (traps.rs).
 # So we save the registers directly there, and the kernel continues after its call to enter it.
 
 .section .text
