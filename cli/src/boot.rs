@@ -274,7 +274,7 @@ impl BootArgs {
         match self.accel {
             Accelerator::Bochs => bochs::command(&machine, &emulator, &images, words),
             Accelerator::Tcg | Accelerator::Kvm | Accelerator::Auto => {
-                machine.command(&emulator, &images, words)
+                machine.command(&emulator, &images.kernel, Some(&images.program), words)
             }
         }
     }

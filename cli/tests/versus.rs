@@ -4,7 +4,7 @@
 //! and passes. If `QUELL_REQUIRE_LINUX` is set (or `QUELL_REQUIRE_LINUX_BUILD`, for a Linux with the engine), it fails
 //! instead. We use a kernel fetched by `quell versus linux --fetch`, or the one in `QUELL_LINUX`.
 
-use quell_boot::linux::make::Flavour;
+use quell_boot::linux::Flavour;
 use serde_json::Value;
 use std::process::{Command, Output};
 

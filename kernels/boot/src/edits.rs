@@ -2,15 +2,17 @@
 //!
 //! A kernel that gets the engine isn't part of this project; only our changes are. A list, which is a TOML file,
 //! contains whole files of ours, and edits. An [`Edit`] gives a file, a short anchor in it, and text to put in the
-//! anchor's place, before its line or after it. It doesn't depend on the text around it. A missing or ambiguous anchor
-//! is an [`EditError`] that names file and anchor. We write nothing unless every edit of the list is possible, because
-//! a kernel with half of them would be worse than none.
+//! anchor's place, before its line or after it. It doesn't depend on the text around it. The error of a missing or
+//! ambiguous anchor names file and anchor. We write nothing unless every edit of the list is possible, because a kernel
+//! with half of them would be worse than none.
 //!
 //! [`Edits::changed`] reads delivered sources, makes every edit, and writes nothing. [`Edits::apply`] changes a copy in
 //! place. It may be repeated, because it skips edits that were made before.
 
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
@@ -58,101 +60,45 @@ pub struct Edit {
     pub after: Option<String>,
 }
 
-/// The reason why an edit is impossible.
-#[derive(thiserror::Error, Debug)]
-pub enum EditError {
-    /// An anchor, or its `within`, is missing or not unique.
-    #[error(
-        "{file}: found \"{at}\" {found} times instead of once ({why}); use the sources that the edit was written for, or name \
-         the right place with `within`"
-    )]
-    Anchor {
-        /// The file.
-        file: PathBuf,
-        /// The text.
-        at: String,
-        /// The edit's purpose.
-        why: String,
-        /// The number of occurrences.
-        found: usize,
-    },
-    /// The anchor doesn't follow `within`, or the end doesn't follow the anchor.
-    #[error(
-        "{file}: no \"{missing}\" after \"{after}\" ({why}); use the sources that the edit was written for"
-    )]
-    Missing {
-        /// The file.
-        file: PathBuf,
-        /// The missing text.
-        missing: String,
-        /// The text that it should follow.
-        after: String,
-        /// The edit's purpose.
-        why: String,
-    },
-    /// The edit is empty or meaningless.
-    #[error(
-        "{file}: the edit at \"{at}\" needs an anchor and at least one of `with`, `before` and `after`, none of them empty; \
-         `through` names the end of the text that `with` replaces"
-    )]
-    Meaningless {
-        /// The file.
-        file: PathBuf,
-        /// The anchor.
-        at: String,
-    },
-    /// A file can't be read or written.
-    #[error("{file}: {error}")]
-    File {
-        /// The file.
-        file: PathBuf,
-        /// The error.
-        error: std::io::Error,
-    },
-    /// The list isn't a list of edits.
-    #[error("{file}: {error}")]
-    List {
-        /// The list.
-        file: PathBuf,
-        /// The error.
-        error: toml::de::Error,
-    },
-}
-
-/// Returns a function that describes an error of this file.
-fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
-    move |error| EditError::File { file: file.to_path_buf(), error }
-}
-
 /// Writes a file unless it already has this content. So builds don't repeat in vain.
 ///
 /// Creates a new file. If the old one shares its content with others by hard links, those keep theirs.
 ///
 /// # Errors
 /// If the file can't be written.
-pub fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<(), EditError> {
+pub fn write(file: &Path, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
     let content = content.as_ref();
     if std::fs::read(file).is_ok_and(|held| held == content) {
         return Ok(());
     }
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder).map_err(of(file))?;
-    }
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(of(file)(error)),
-        _ => {}
-    }
-    std::fs::write(file, content).map_err(of(file))
+    let replace = || {
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        if file.exists() {
+            std::fs::remove_file(file)?;
+        }
+        std::fs::write(file, content)
+    };
+    replace().with_context(|| format!("writing {}", file.display()))
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// If the file can't be read, or isn't text.
+pub fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
 }
 
 /// Returns all files below a folder, relative to it, in order. For a file, returns one empty path.
 ///
 /// # Errors
 /// If the folder can't be read.
-pub fn files(folder: &Path) -> Result<Vec<PathBuf>, EditError> {
+pub fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in WalkDir::new(folder).sort_by_file_name() {
-        let entry = entry.map_err(|error| of(folder)(error.into()))?;
+        let entry = entry?;
         if !entry.file_type().is_dir()
             && let Ok(name) = entry.path().strip_prefix(folder)
         {
@@ -163,33 +109,6 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>, EditError> {
 }
 
 impl Edit {
-    /// Returns the text with the edit. Returns it unchanged if the edit was made before, which means that the new text
-    /// is there and the old text isn't.
-    ///
-    /// # Errors
-    /// If the anchor is missing or ambiguous, the end is missing, or the edit is empty.
-    pub fn apply(&self, text: &str) -> Result<String, EditError> {
-        self.check()?;
-        if self.is_made(text) {
-            return Ok(text.to_string());
-        }
-        self.make(text)
-    }
-
-    /// Checks that the edit isn't meaningless.
-    ///
-    /// # Errors
-    /// If the edit has no meaning in any text.
-    fn check(&self) -> Result<(), EditError> {
-        let puts = || [&self.with, &self.before, &self.after].into_iter().flatten();
-        let texts = [Some(&self.at), self.within.as_ref(), self.through.as_ref()];
-        let empty = puts().chain(texts.into_iter().flatten()).any(String::is_empty);
-        if empty || puts().count() == 0 || (self.through.is_some() && self.with.is_none()) {
-            return Err(EditError::Meaningless { file: self.file.clone(), at: self.at.clone() });
-        }
-        Ok(())
-    }
-
     /// Returns whether the edit's new text is there and its old text isn't.
     fn is_made(&self, text: &str) -> bool {
         let puts = [&self.with, &self.before, &self.after];
@@ -200,41 +119,49 @@ impl Edit {
         taken && puts.into_iter().flatten().all(|put| text.contains(put))
     }
 
+    /// Describes a place that the edit doesn't find.
+    fn lost(&self, what: impl Display) -> anyhow::Error {
+        anyhow!(
+            "{}: {what} ({}); use the sources that the edit was written for",
+            self.file.display(),
+            self.why
+        )
+    }
+
     /// Returns the end of the only occurrence of a text.
-    fn only(&self, text: &str, wanted: &str) -> Result<usize, EditError> {
-        let mut found = text.match_indices(wanted);
-        match (found.next(), found.count()) {
-            (Some((at, _)), 0) => Ok(at + wanted.len()),
-            (first, more) => Err(EditError::Anchor {
-                file: self.file.clone(),
-                at: wanted.to_string(),
-                why: self.why.clone(),
-                found: usize::from(first.is_some()) + more,
-            }),
+    fn only(&self, text: &str, wanted: &str) -> anyhow::Result<usize> {
+        match text.match_indices(wanted).collect::<Vec<_>>()[..] {
+            [(at, _)] => Ok(at + wanted.len()),
+            ref found => {
+                let found = format!("found \"{wanted}\" {} times instead of once", found.len());
+                bail!("{}, or name the right place with `within`", self.lost(found))
+            }
         }
     }
 
     /// Returns the end of the first occurrence of a text after `from`, which is the end of another text.
-    fn first(
-        &self,
-        text: &str,
-        from: usize,
-        after: &str,
-        wanted: &str,
-    ) -> Result<usize, EditError> {
-        match text[from..].find(wanted) {
-            Some(at) => Ok(from + at + wanted.len()),
-            None => Err(EditError::Missing {
-                file: self.file.clone(),
-                missing: wanted.to_string(),
-                after: after.to_string(),
-                why: self.why.clone(),
-            }),
-        }
+    fn first(&self, text: &str, from: usize, after: &str, wanted: &str) -> anyhow::Result<usize> {
+        let at = text[from..].find(wanted);
+        let at = at.ok_or_else(|| self.lost(format!("no \"{wanted}\" after \"{after}\"")))?;
+        Ok(from + at + wanted.len())
     }
 
     /// Returns the text with the edit, even if it was made before.
-    fn make(&self, text: &str) -> Result<String, EditError> {
+    ///
+    /// # Errors
+    /// If the anchor is missing or ambiguous, the end is missing, or the edit has no meaning in any text.
+    pub(crate) fn make(&self, text: &str) -> anyhow::Result<String> {
+        let puts = || [&self.with, &self.before, &self.after].into_iter().flatten();
+        let texts = [Some(&self.at), self.within.as_ref(), self.through.as_ref()];
+        let empty = puts().chain(texts.into_iter().flatten()).any(String::is_empty);
+        if empty || puts().count() == 0 || (self.through.is_some() && self.with.is_none()) {
+            bail!(
+                "{}: the edit at \"{}\" needs an anchor and at least one of `with`, `before` and `after`, none of \
+                 them empty; `through` names the end of the text that `with` replaces",
+                self.file.display(),
+                self.at
+            );
+        }
         let anchored = match &self.within {
             None => self.only(text, &self.at)?,
             Some(within) => self.first(text, self.only(text, within)?, within, &self.at)?,
@@ -273,12 +200,12 @@ impl Edits {
     ///
     /// # Errors
     /// If the list can't be read, or isn't a list.
-    pub fn read(list: &Path, names: &[(&str, &str)]) -> Result<Self, EditError> {
-        let mut text = std::fs::read_to_string(list).map_err(of(list))?;
+    pub fn read(list: &Path, names: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let mut text = read(list)?;
         for (name, value) in names {
             text = text.replace(&format!("@{name}@"), value);
         }
-        toml::from_str(&text).map_err(|error| EditError::List { file: list.to_path_buf(), error })
+        toml::from_str(&text).with_context(|| list.display().to_string())
     }
 
     /// Returns the files that the list changes or adds, with paths and new contents.
@@ -291,7 +218,7 @@ impl Edits {
         &self,
         sources: &Path,
         beside: &Path,
-    ) -> Result<BTreeMap<PathBuf, Vec<u8>>, EditError> {
+    ) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
         self.contents(sources, beside, |_, _| false)
     }
 
@@ -300,7 +227,7 @@ impl Edits {
     ///
     /// # Errors
     /// The first edit that is impossible, or file that can't be read or written.
-    pub fn apply(&self, sources: &Path, beside: &Path) -> Result<(), EditError> {
+    pub fn apply(&self, sources: &Path, beside: &Path) -> anyhow::Result<()> {
         for (name, content) in self.contents(sources, beside, Edit::is_made)? {
             write(&sources.join(name), content)?;
         }
@@ -314,29 +241,25 @@ impl Edits {
         sources: &Path,
         beside: &Path,
         made: fn(&Edit, &str) -> bool,
-    ) -> Result<BTreeMap<PathBuf, Vec<u8>>, EditError> {
+    ) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
         let mut texts: BTreeMap<&Path, (String, String)> = BTreeMap::new();
         for edit in &self.edit {
-            edit.check()?;
-            let (before, text) = match texts.remove(edit.file.as_path()) {
-                Some(known) => known,
-                None => {
-                    let path = sources.join(&edit.file);
-                    let text = std::fs::read_to_string(&path).map_err(of(&path))?;
-                    (text.clone(), text)
-                }
-            };
-            let text = match made(edit, &before) {
-                true => text,
-                false => edit.make(&text)?,
-            };
-            texts.insert(&edit.file, (before, text));
+            if !texts.contains_key(&*edit.file) {
+                let text = read(&sources.join(&edit.file))?;
+                texts.insert(&edit.file, (text.clone(), text));
+            }
+            if let Some((before, text)) = texts.get_mut(&*edit.file)
+                && !made(edit, before)
+            {
+                *text = edit.make(text)?;
+            }
         }
         let edited = texts.into_iter();
         let mut contents: BTreeMap<PathBuf, Vec<u8>> =
             edited.map(|(name, (_, text))| (name.to_path_buf(), text.into_bytes())).collect();
         for (from, to) in self.added(beside)? {
-            contents.insert(to, std::fs::read(&from).map_err(of(&from))?);
+            let content = std::fs::read(&from);
+            contents.insert(to, content.with_context(|| format!("reading {}", from.display()))?);
         }
         Ok(contents)
     }
@@ -345,7 +268,7 @@ impl Edits {
     ///
     /// # Errors
     /// If one of their folders can't be read.
-    pub fn added(&self, beside: &Path) -> Result<Vec<(PathBuf, PathBuf)>, EditError> {
+    pub fn added(&self, beside: &Path) -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
         let mut added = Vec::new();
         for file in &self.file {
             let from = beside.join(&file.from);
@@ -358,5 +281,209 @@ impl Edits {
             }
         }
         Ok(added)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(at: &str) -> Edit {
+        Edit {
+            file: PathBuf::from("src/some.rs"),
+            why: "a test".into(),
+            at: at.into(),
+            within: None,
+            through: None,
+            with: None,
+            after: None,
+            before: None,
+        }
+    }
+
+    const TEXT: &str = "one\n  two { a; b; }\nthree\n";
+
+    #[test]
+    fn an_edit_replaces_and_inserts_and_is_made_once() {
+        let two = || edit("two");
+        let with = || Some("four".to_string());
+        let line = |line: &str| Some(format!("{line}\n"));
+        for (edit, expected) in [
+            (Edit { with: with(), ..two() }, "one\n  four { a; b; }\nthree\n"),
+            (Edit { through: Some("}".into()), with: with(), ..two() }, "one\n  four\nthree\n"),
+            (
+                Edit { with: Some("two, four".into()), ..two() },
+                "one\n  two, four { a; b; }\nthree\n",
+            ),
+            (Edit { after: line("four"), ..two() }, "one\n  two { a; b; }\nfour\nthree\n"),
+            (Edit { before: line("four"), ..two() }, "one\nfour\n  two { a; b; }\nthree\n"),
+            (
+                Edit { with: with(), before: line("three"), after: line("five"), ..two() },
+                "one\nthree\n  four { a; b; }\nfive\nthree\n",
+            ),
+        ] {
+            assert!(!edit.is_made(TEXT));
+            assert_eq!(edit.make(TEXT).unwrap(), expected);
+            assert!(edit.is_made(expected), "{edit:?}");
+        }
+        let last = Edit { after: line("four"), ..edit("two") };
+        assert_eq!(last.make("one\ntwo").unwrap(), "one\ntwo\nfour\n");
+    }
+
+    #[test]
+    fn an_anchor_is_found_where_it_is_meant() {
+        const C: &str = "int other(void)\n{\n\treturn 0;\n}\n\nint some(void)\n{\n\treturn 0;\n}\n";
+        let within = Edit {
+            within: Some("int some(void)".into()),
+            before: Some("\tprepare();\n".into()),
+            ..edit("return 0;")
+        };
+        let expected = C.replace("int some(void)\n{\n", "int some(void)\n{\n\tprepare();\n");
+        assert_eq!(within.make(C).unwrap(), expected);
+
+        let with = || Some("four".to_string());
+        let missing = Edit { with: with(), ..edit("five") };
+        let twice = Edit { with: with(), ..edit("e") };
+        let endless = Edit { through: Some("five".into()), with: with(), ..edit("two") };
+        let both = [C, C].concat();
+        for (edit, text, named) in [
+            (&missing, TEXT, &["src/some.rs", "\"five\" 0 times", "a test"][..]),
+            (&twice, TEXT, &["\"e\" 3 times"]),
+            (&endless, TEXT, &["src/some.rs", "no \"five\" after \"two\""]),
+            (
+                &within,
+                "int some(void)\n{\n}\n",
+                &["src/some.rs", "\"return 0;\" after \"int some(void)\""],
+            ),
+            (&within, "\treturn 0;\n", &["found \"int some(void)\" 0 times"]),
+            (&within, &both, &["found \"int some(void)\" 2 times"]),
+        ] {
+            let error = edit.make(text).unwrap_err().to_string();
+            named.iter().for_each(|part| assert!(error.contains(part), "{part}: {error}"));
+        }
+    }
+
+    #[test]
+    fn an_edit_that_means_nothing_is_refused() {
+        let empty = Edit { with: Some(String::new()), after: Some("four\n".into()), ..edit("two") };
+        let through_nothing =
+            Edit { through: Some("}".into()), after: Some("four\n".into()), ..edit("two") };
+        let nowhere = Edit { with: Some("four".into()), ..edit("") };
+        for wrong in [edit("two"), empty, through_nothing, nowhere] {
+            let error = wrong.make(TEXT).unwrap_err().to_string();
+            assert!(error.contains("needs an anchor"), "{error}");
+        }
+    }
+
+    const LIST: &str = r#"
+[[file]]
+from = "ours"
+to = "src"
+
+[[edit]]
+file = "a.c"
+why = "the second line"
+at = "one"
+after = "two\n"
+
+[[edit]]
+file = "a.c"
+why = "the third"
+at = "two"
+after = "three\n"
+
+"#;
+
+    /// Creates a folder with a list, a file of ours, and sources. Returns the list and the path of the sources.
+    fn delivered(folder: &Path) -> (Edits, PathBuf) {
+        let list = folder.join("list.toml");
+        std::fs::write(&list, LIST).unwrap();
+        write(&folder.join("ours/deep/b.c"), "ours\n").unwrap();
+        let sources = folder.join("sources");
+        write(&sources.join("a.c"), "one\n").unwrap();
+        (Edits::read(&list, &[]).unwrap(), sources)
+    }
+
+    #[test]
+    fn edits_of_a_file_build_on_each_other_and_leave_what_was_delivered_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (list, sources) = delivered(folder.path());
+        for _ in 0..2 {
+            let files = list.changed(&sources, folder.path()).unwrap();
+            assert_eq!(files[Path::new("a.c")], b"one\ntwo\nthree\n");
+            assert_eq!(files[Path::new("src/deep/b.c")], b"ours\n");
+            assert_eq!(files.len(), 2);
+        }
+        assert_eq!(std::fs::read(sources.join("a.c")).unwrap(), b"one\n");
+        assert!(!sources.join("src").exists());
+    }
+
+    /// In place, a list may be repeated. On delivered sources, every edit is made, even if its text is there already.
+    #[test]
+    fn only_in_place_is_an_edit_taken_for_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let (list, sources) = delivered(folder.path());
+        for _ in 0..2 {
+            list.apply(&sources, folder.path()).unwrap();
+            assert_eq!(std::fs::read(sources.join("a.c")).unwrap(), b"one\ntwo\nthree\n");
+        }
+        let error = list.changed(&sources, folder.path()).unwrap_err();
+        assert!(error.to_string().contains("\"two\" 2 times"), "{error}");
+    }
+
+    /// We decide whether an edit was made from the original file, not from the result of earlier edits with the same text.
+    #[test]
+    fn the_same_text_goes_to_all_its_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("a.c");
+        std::fs::write(&source, "one\ntwo\n").unwrap();
+        let poll = |at: &str| Edit { file: "a.c".into(), after: Some("poll\n".into()), ..edit(at) };
+        let list = Edits { file: Vec::new(), edit: vec![poll("one"), poll("two")] };
+        for _ in 0..2 {
+            list.apply(folder.path(), folder.path()).unwrap();
+            let text = std::fs::read_to_string(&source).unwrap();
+            assert_eq!(text, "one\npoll\ntwo\npoll\n");
+        }
+    }
+
+    #[test]
+    fn a_file_is_written_only_if_it_differs_and_never_through_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, tree) = (folder.path().join("source"), folder.path().join("tree"));
+        std::fs::write(&source, "same").unwrap();
+        std::fs::hard_link(&source, &tree).unwrap();
+        let written = || std::fs::metadata(&tree).unwrap().modified().unwrap();
+        let before = written();
+        write(&tree, "same").unwrap();
+        assert_eq!(written(), before);
+        write(&tree, "other").unwrap();
+        assert_eq!(std::fs::read(&source).unwrap(), b"same");
+        assert_eq!(std::fs::read(&tree).unwrap(), b"other");
+    }
+
+    /// Each edit of the real lists has a purpose, puts whole lines, and changes a text with its anchor.
+    #[test]
+    fn the_real_lists_make_sense() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let series = files(&root.join("../linux/series")).unwrap().into_iter();
+        let series = series.map(|name| Path::new("../linux/series").join(name));
+        let lists = ["hunt/edits.toml", "../linux/edits.toml"].map(PathBuf::from);
+        for list in lists.into_iter().chain(series) {
+            if list.extension().is_none_or(|kind| kind != "toml") {
+                continue;
+            }
+            let list = Edits::read(&root.join(list), &[]).unwrap();
+            assert!(!list.edit.is_empty());
+            for edit in &list.edit {
+                assert!(!edit.why.is_empty(), "{edit:?}");
+                for lines in [&edit.before, &edit.after].into_iter().flatten() {
+                    assert!(lines.ends_with('\n'), "{edit:?}");
+                }
+                let within = edit.within.as_deref().unwrap_or_default();
+                let through = edit.through.as_deref().unwrap_or_default();
+                let stand_in = [within, &edit.at, through].join("\n");
+                assert_ne!(edit.make(&stand_in).unwrap(), stand_in, "{edit:?}");
+            }
+        }
     }
 }

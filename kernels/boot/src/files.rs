@@ -4,8 +4,9 @@
 //! place, and rename it when it's complete.
 
 use anyhow::Context;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
@@ -47,12 +48,7 @@ fn written(
 ) -> anyhow::Result<NamedTempFile> {
     std::fs::create_dir_all(directory)?;
     let mut builder = Builder::new();
-    builder.prefix(prefix).suffix(suffix);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
+    builder.prefix(prefix).suffix(suffix).permissions(Permissions::from_mode(0o666));
     let mut file = builder.tempfile_in(directory)?;
     file.write_all(content)?;
     Ok(file)

@@ -10,6 +10,7 @@ use crate::qemu::{Command, SERIAL};
 use anyhow::Context;
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -30,6 +31,15 @@ pub enum Line<'a> {
     Event(&'a Value),
     /// Anything else.
     Text(&'a str),
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Event(event) => event.fmt(f),
+            Line::Text(text) => f.write_str(text),
+        }
+    }
 }
 
 /// The result of a run.
@@ -106,6 +116,18 @@ pub fn run(
     limit: Duration,
     mut line: impl FnMut(Line<'_>),
 ) -> anyhow::Result<Outcome> {
+    run_until(command, limit, |text| {
+        line(text);
+        false
+    })
+}
+
+/// Does [`run`], and also ends the emulator if `line` returns `true`.
+pub(crate) fn run_until(
+    command: Command,
+    limit: Duration,
+    mut line: impl FnMut(Line<'_>) -> bool,
+) -> anyhow::Result<Outcome> {
     let begin = Instant::now();
     let monitor = monitor::Socket::new();
     let qemu = command.serial.is_none();
@@ -156,21 +178,26 @@ pub fn run(
                 let event = text
                     .find(PREFIX)
                     .and_then(|at| serde_json::from_str::<Value>(&text[at + PREFIX.len()..]).ok());
-                match event {
+                let over = match event {
                     Some(event) => {
-                        line(Line::Event(&event));
+                        let over = line(Line::Event(&event));
                         if event["event"] == "exit" {
                             outcome.code = event["code"].as_u64();
                         }
                         outcome.events.push(event);
+                        over
                     }
                     None => {
-                        line(Line::Text(&text));
+                        let over = line(Line::Text(&text));
                         if kept.len() == KEPT {
                             kept.pop_front();
                         }
                         kept.push_back(text);
+                        over
                     }
+                };
+                if over {
+                    break;
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -212,7 +239,6 @@ fn meaning(code: u64) -> &'static str {
 }
 
 /// The emulator's monitor, which we reach by its machine protocol over a socket.
-#[cfg(unix)]
 mod monitor {
     use super::*;
     use std::collections::BTreeMap;
@@ -320,23 +346,6 @@ mod monitor {
                          CPU#1\n pc       ffff800080201000\n sepc     0000000000000000\n";
             let expected = [at(0, "0000000080201000"), at(1, "ffff800080201000")];
             assert_eq!(found(riscv), expected);
-        }
-    }
-}
-
-/// A replacement for hosts without sockets: the emulator can only be ended.
-#[cfg(not(unix))]
-mod monitor {
-    pub struct Socket;
-    impl Socket {
-        pub fn new() -> Self {
-            Socket
-        }
-        pub fn arguments(&self) -> Vec<String> {
-            Vec::new()
-        }
-        pub fn where_cpus_are(&self) -> Vec<String> {
-            Vec::new()
         }
     }
 }

@@ -20,16 +20,11 @@ pub mod asterinas;
 mod attached;
 pub mod bochs;
 pub mod edits;
-#[cfg(unix)]
-mod ending;
-#[cfg(not(unix))]
-#[path = "ending_without_signals.rs"]
 mod ending;
 pub mod files;
 pub mod follow;
 pub mod hunt;
 mod images;
-#[cfg(unix)]
 pub mod linux;
 mod options;
 mod patience;

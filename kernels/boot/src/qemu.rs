@@ -1,7 +1,6 @@
 //! Finds QEMU and builds its command line.
 
 use crate::arch::Arch;
-use crate::images::Images;
 use crate::toolchain::{SETUP, which};
 use anyhow::{Context, bail};
 use std::ffi::OsString;
@@ -123,14 +122,21 @@ fn has_firmware(emulator: &Path) -> bool {
 }
 
 impl Machine {
-    /// Returns the emulator's command line.
+    /// Returns an emulated machine for x86-64. With `icount`, it counts instructions. Otherwise each CPU has a thread.
+    pub fn x86_64(cpus: u16, memory_mb: u32, icount: bool) -> Self {
+        let (arch, accelerator) = (Arch::X86_64, Accelerator::Tcg);
+        Machine { arch, cpus, memory_mb, icount, threads: !icount, accelerator }
+    }
+
+    /// Returns the emulator's command line. `words` are the kernel's.
     ///
     /// # Errors
     /// If KVM is requested and doesn't work, or is combined with counting instructions.
     pub fn command(
         &self,
         emulator: &Path,
-        images: &Images,
+        kernel: &Path,
+        initrd: Option<&Path>,
         words: &[String],
     ) -> anyhow::Result<Command> {
         let kvm = match self.accelerator {
@@ -183,8 +189,10 @@ impl Machine {
         add(&["-smp", &self.cpus.to_string(), "-m", &self.memory_mb.to_string()]);
         add(&["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"]);
         add(&["-append", &words.join(" ")]);
-        arguments.extend(["-kernel".into(), images.kernel.clone().into()]);
-        arguments.extend(["-initrd".into(), images.program.clone().into()]);
+        arguments.extend(["-kernel".into(), kernel.into()]);
+        if let Some(initrd) = initrd {
+            arguments.extend(["-initrd".into(), initrd.into()]);
+        }
         Ok(Command { program: emulator.to_path_buf(), arguments, serial: None })
     }
 }
@@ -205,9 +213,9 @@ mod tests {
     }
 
     fn shown(machine: &Machine) -> String {
-        let images = Images { kernel: "a kernel".into(), program: "program".into() };
         let words = ["run=selftest".to_string(), "x=1".to_string()];
-        machine.command(Path::new("qemu"), &images, &words).unwrap().shown()
+        let (qemu, kernel, program) = (Path::new("qemu"), Path::new("a kernel"), Path::new("p"));
+        machine.command(qemu, kernel, Some(program), &words).unwrap().shown()
     }
 
     #[test]
@@ -224,7 +232,6 @@ mod tests {
         let counted = Machine { icount: true, ..machine(Arch::Aarch64) };
         assert!(shown(&counted).contains("-icount shift=0,sleep=off"));
         let both = Machine { accelerator: Accelerator::Kvm, ..counted };
-        let images = Images { kernel: "k".into(), program: "p".into() };
-        assert!(both.command(Path::new("qemu"), &images, &[]).is_err());
+        assert!(both.command(Path::new("qemu"), Path::new("k"), None, &[]).is_err());
     }
 }

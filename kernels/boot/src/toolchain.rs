@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use quell_mutants::{run, tree};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The command that installs everything missing.
 pub const SETUP: &str = "scripts/setup-boot";
@@ -46,6 +46,58 @@ impl fmt::Display for Toolchain {
 pub fn which(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+/// Returns the Debian packages of missing programs, or of missing files, which begin with `/`.
+pub(crate) fn missing(needed: &[(&str, &'static str)]) -> Vec<&'static str> {
+    let is_there = |what: &str| match what.starts_with('/') {
+        true => Path::new(what).exists(),
+        false => which(what).is_some(),
+    };
+    let missing = needed.iter().filter(|(what, _)| !is_there(what));
+    missing.map(|(_, package)| *package).collect()
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// If the command doesn't start, or fails.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("starting {name}"))?;
+    if !status.success() {
+        bail!("{name} failed ({status})");
+    }
+    Ok(())
+}
+
+/// Runs a command in a folder. The end of its output is shown only if it fails.
+///
+/// # Errors
+/// If the command doesn't start, or fails.
+pub(crate) fn run_quietly(command: &mut Command, folder: &Path) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.current_dir(folder).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("starting {name}"))?;
+    if !output.status.success() {
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(30)..].join("\n");
+        bail!("{name} failed ({}):\n{last}", output.status);
+    }
+    Ok(())
+}
+
+/// Returns the file with this extension that a package client left in a folder.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn downloaded(folder: &Path, extension: &str) -> anyhow::Result<PathBuf> {
+    std::fs::read_dir(folder)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|kind| kind == extension))
+        .with_context(|| format!("apt-get left no .{extension} in {}", folder.display()))
 }
 
 fn ask(rustc: &Path, arguments: &[&str]) -> Option<String> {
@@ -148,7 +200,7 @@ pub fn command(cargo: &Path) -> Command {
     if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         command.arg("--quiet");
     }
-    command.stdout(std::process::Stdio::null());
+    command.stdout(Stdio::null());
     command
 }
 

@@ -1,43 +1,16 @@
 //! Errors of the user who requests a boot or a comparison, as distinct from failures in it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// An error in the command line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum UsageError {
-    /// No workload has rows on these numbers of CPUs.
-    #[error("nothing to compare: {}", without.join("; "))]
-    NoRows {
-        /// The reason for each workload.
-        without: Vec<String>,
-    },
-    /// The user named no kernel, and none was fetched.
-    #[error(
-        "no Linux kernel to compare with: name an image with --kernel, or download Debian's with --fetch \
-         (needs apt-get and 35 MB)"
-    )]
-    NoKernel,
-    /// The named directory for modules contains none.
-    #[error("{} contains no modules: name the directory that contains `kernel`", directory.display())]
-    NoModules {
-        /// The given path.
-        directory: PathBuf,
-    },
-    /// A given file or directory is not of the required kind.
-    #[error("{}: {why}", path.display())]
-    Unfit {
-        /// The given path.
-        path: PathBuf,
-        /// The file's kind, and the required one.
-        why: String,
-    },
-}
+#[error("{0}")]
+pub struct UsageError(pub(crate) String);
 
 impl UsageError {
     /// Creates an error that the file `path` can't be used, with the reason.
     pub(crate) fn unfit(path: &Path, why: impl ToString) -> Self {
-        let (path, why) = (path.to_path_buf(), why.to_string());
-        UsageError::Unfit { path, why }
+        UsageError(format!("{}: {}", path.display(), why.to_string()))
     }
 }
 

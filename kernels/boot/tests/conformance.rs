@@ -3,10 +3,7 @@
 //! Without a kernel, a test prints `SKIPPED` and explains how to build it. It then passes, unless
 //! `QUELL_REQUIRE_LINUX_BUILD` is set. `debug`, `mutants` and `series` are built separately, and never required.
 
-use quell_boot::linux::make::{Flavour, RULES};
-use quell_boot::linux::soak::Request;
-use quell_boot::versus::{CheckOutcomes, Programs};
-use std::time::Duration;
+use quell_boot::linux::{CheckOutcomes, Conformance, Flavour, RULES, Soak};
 
 /// Returns whether this kernel was built, and prints a message if not.
 fn is_there(flavour: Flavour) -> bool {
@@ -22,35 +19,31 @@ fn is_there(flavour: Flavour) -> bool {
     false
 }
 
-/// Returns the word for Linux's command line that leaves a rule out.
-fn forgetting(rule: Option<&str>) -> Vec<String> {
-    rule.map(|rule| format!("quell_forget={rule}")).into_iter().collect()
-}
-
 /// Runs the programs on two CPUs, with one round of the stress. Returns `None` if this kernel wasn't built.
 fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<CheckOutcomes>> {
     if !is_there(flavour) {
         return None;
     }
-    let programs = Programs {
-        kernel: flavour.image(),
-        emulator: None,
-        mechanisms: flavour.has_engine().then(|| "all".into()),
-        words: forgetting(forget),
+    let programs = Conformance {
+        kernel: flavour,
         cpus: vec![2],
+        mechanisms: "all".into(),
         rounds: 1,
         seed: 1,
-        limit: Duration::from_secs(1800),
+        forget: forget.map(String::from),
+        emulator: None,
+        minutes: 30,
         verbose: false,
     };
-    Some(programs.run(|_| {}))
+    Some(programs.checks(|_| {}))
 }
 
 fn holds(flavour: Flavour) {
     let Some(checks) = run(flavour, None) else {
         return;
     };
-    let CheckOutcomes { checks, counted, splats } = checks.expect("Linux runs to its end");
+    let checked = checks.unwrap_or_else(|error| panic!("{}: {error:#}", flavour.name()));
+    let CheckOutcomes { checks, counted, splats } = checked;
     assert!(splats.is_empty(), "{splats:?}");
     assert_eq!(checks.len(), 13, "{checks:?}");
     let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
@@ -65,26 +58,10 @@ fn holds(flavour: Flavour) {
 
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
-fn the_contract_holds_on_stock_linux() {
-    holds(Flavour::Stock);
-}
-
-#[test]
-#[ignore = "boots: `cargo xtask ci linux`"]
-fn the_contract_holds_on_linux_with_the_engine() {
-    holds(Flavour::Quell);
-}
-
-#[test]
-#[ignore = "boots: `cargo xtask ci linux`"]
-fn the_contract_holds_on_linux_with_the_series() {
-    holds(Flavour::Series(0));
-}
-
-#[test]
-#[ignore = "boots: `cargo xtask ci linux`"]
-fn the_contract_holds_where_linux_checks_itself() {
-    holds(Flavour::Debug);
+fn the_contract_holds_on_every_linux() {
+    for flavour in [Flavour::Stock, Flavour::Quell, Flavour::Series, Flavour::Debug] {
+        holds(flavour);
+    }
 }
 
 /// If a rule is left out, a check fails or Linux doesn't reach its end.
@@ -104,19 +81,20 @@ fn a_rule_that_the_engine_forgets_shows() {
 /// Returns the parts of our program that find stale data, with all mechanisms on and perhaps a rule of the glue left
 /// out. The emulator counts instructions and runs one CPU at a time, so the host can't delay one between two steps.
 fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
-    let request = Request {
-        flavour: Flavour::Mutants,
-        emulator: None,
+    let soak = Soak {
+        kernel: Flavour::Mutants,
         cpus,
         mechanisms: vec!["all".into()],
         seconds: 1,
         only: vec![program.into()],
-        words: forgetting(forget),
+        forget: forget.map(String::from),
         counted: true,
-        limit: Duration::from_secs(1800),
+        emulator: None,
+        minutes: 30,
+        json: false,
         verbose: false,
     };
-    let ran = request.with_engine().expect("Linux runs to its end");
+    let ran = soak.with_engine().expect("Linux runs to its end");
     assert_eq!(ran.len(), 1, "{ran:?}");
     assert!(ran[0].passed > 0, "{ran:?}");
     ran[0].failed.clone()

@@ -1,7 +1,8 @@
 //! Fetches ostd, and edits and builds the kernels.
 
+use super::Tools;
 use crate::Arch;
-use crate::edits::{Edits, files, write};
+use crate::edits::{Edits, files, read, write};
 use crate::toolchain::{self, Toolchain};
 use anyhow::{Context, bail};
 use elf::{ElfBytes, endian::LittleEndian};
@@ -40,66 +41,49 @@ impl Flusher {
 }
 
 /// A kernel on ostd.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kernel {
-    /// The kernel that is measured.
-    Trial,
-    /// Runs ostd's own unit tests.
-    Unit,
-    /// The trial kernel, which runs quell's conformance suite instead of measuring.
-    Conformance,
+pub struct Kernel {
+    /// The name of its folder and package.
+    name: &'static str,
+    /// The suffix of the folder of its sources.
+    suffix: &'static str,
+    /// Its own list of edits.
+    list: Option<&'static str>,
+    /// Compiler flags besides [`FLAGS`].
+    flags: &'static str,
+    /// Additional arguments of cargo.
+    arguments: &'static [&'static str],
+    /// Its build folder. Kernels with common dependencies share one.
+    place: &'static str,
 }
 
-impl Kernel {
-    /// Returns the name of the kernel's folder and package.
-    const fn name(self) -> &'static str {
-        match self {
-            Kernel::Trial | Kernel::Conformance => "trial",
-            Kernel::Unit => "unit",
-        }
-    }
+/// The kernel that is measured.
+pub const TRIAL: Kernel =
+    Kernel { name: "trial", suffix: "", list: None, flags: "", arguments: &[], place: "build" };
 
-    /// Returns the suffix of the folder of its sources.
-    const fn suffix(self) -> &'static str {
-        match self {
-            Kernel::Trial => "",
-            Kernel::Unit => "-unit",
-            Kernel::Conformance => "-conformance",
-        }
-    }
+/// The trial kernel, which runs quell's conformance suite instead of measuring.
+pub const CONFORMANCE: Kernel = Kernel {
+    suffix: "-conformance",
+    list: Some("conformance.toml"),
+    arguments: &["--features=conformance"],
+    ..TRIAL
+};
 
-    /// Returns compiler flags besides [`FLAGS`]. Tests that must panic unwind, and their runner catches that.
-    const fn flags(self) -> &'static str {
-        match self {
-            Kernel::Trial => "",
-            Kernel::Unit => " --cfg=ktest -Cpanic=unwind",
-            Kernel::Conformance => "",
-        }
-    }
-
-    /// Returns additional arguments of cargo. The delivered library doesn't support unwinding.
-    const fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Kernel::Trial => &[],
-            Kernel::Unit => &[
-                "-Zbuild-std=core,alloc,compiler_builtins",
-                "-Zbuild-std-features=compiler-builtins-mem",
-            ],
-            Kernel::Conformance => &["--features=conformance"],
-        }
-    }
-
-    /// Returns the kernel's build folder. Kernels with common dependencies share one.
-    const fn place(self) -> &'static str {
-        match self {
-            Kernel::Trial | Kernel::Conformance => "build",
-            Kernel::Unit => "build-unit",
-        }
-    }
-}
+/// Runs ostd's own unit tests. Tests that must panic unwind, and their runner catches that. The delivered library
+/// doesn't support unwinding.
+pub const UNIT: Kernel = Kernel {
+    name: "unit",
+    suffix: "-unit",
+    list: None,
+    flags: " --cfg=ktest -Cpanic=unwind",
+    arguments: &[
+        "-Zbuild-std=core,alloc,compiler_builtins",
+        "-Zbuild-std-features=compiler-builtins-mem",
+    ],
+    place: "build-unit",
+};
 
 /// The amount of text that the port adds to ostd and removes from it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Default, serde::Serialize)]
 pub struct Size {
     /// The number of added lines, including those of our files.
     pub added: usize,
@@ -115,21 +99,17 @@ const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Cforce-unwind-
 const SCRIPT: &str = "x86_64.ld";
 
 /// Returns the folder of our files, the lists of edits and the trial kernel.
-///
-/// # Errors
-/// If the checkout isn't at the place where this was built.
 pub fn home() -> anyhow::Result<PathBuf> {
     toolchain::source("../asterinas")
 }
 
-fn read(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+/// Returns the folder of the engine's sources, for the lists of edits.
+pub fn engine() -> anyhow::Result<String> {
+    let engine = toolchain::source("../../engine/quell")?;
+    engine.into_os_string().into_string().ok().context("the path is not UTF-8")
 }
 
 /// Returns the folder to which the package client unpacked ostd's sources. Fetches them if necessary.
-///
-/// # Errors
-/// If they're missing and can't be fetched.
 pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
     let trial = home()?.join("trial");
     let output = toolchain
@@ -155,29 +135,31 @@ pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
     Ok(Path::new(manifest).parent().unwrap_or(Path::new("")).to_path_buf())
 }
 
+/// Edits the sources of a kernel and builds it. Returns the folder of the sources, and the image.
+pub fn make(
+    kernel: &Kernel,
+    flusher: Flusher,
+    tools: &Tools,
+) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let folder = sources(kernel, flusher, &tools.delivered)?;
+    let image = build(kernel, flusher, &tools.toolchain, &folder)?;
+    Ok((folder, image))
+}
+
 /// Writes the sources of a kernel beside the build. Unchanged files keep their time.
-///
-/// # Errors
-/// If an edit finds no anchor, or a file can't be written.
-pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Result<PathBuf> {
+fn sources(kernel: &Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Result<PathBuf> {
     let home = home()?;
-    let name = [flusher.name(), kernel.suffix()].concat();
+    let name = [flusher.name(), kernel.suffix].concat();
     let folder = toolchain::target_directory("asterinas").join(name);
     let (edited, fresh) = (folder.join("ostd"), folder.join("fresh"));
     copy(delivered, &fresh)?;
-    let engine = home.join("../../engine/quell");
-    let engine = engine.canonicalize().context("the engine's sources")?;
-    let names = [("QUELL", engine.to_str().context("the path is not UTF-8")?)];
-    let suite: &[&str] = match kernel {
-        Kernel::Conformance => &["conformance.toml"],
-        Kernel::Trial | Kernel::Unit => &[],
-    };
-    for list in flusher.lists().iter().chain(suite) {
-        Edits::read(&home.join(list), &names)?.apply(&fresh, &home)?;
+    let engine = engine()?;
+    for list in flusher.lists().iter().chain(&kernel.list) {
+        Edits::read(&home.join(list), &[("QUELL", &engine)])?.apply(&fresh, &home)?;
     }
     copy(&fresh, &edited)?;
     std::fs::remove_dir_all(&fresh).with_context(|| format!("removing {}", fresh.display()))?;
-    let own = home.join(kernel.name());
+    let own = home.join(kernel.name);
     for file in files(&own)? {
         if !file.starts_with("target")
             && file != Path::new("Cargo.toml")
@@ -215,26 +197,23 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Builds a kernel and returns its image.
-///
-/// # Errors
-/// If the build fails.
-pub fn build(
-    kernel: Kernel,
+fn build(
+    kernel: &Kernel,
     flusher: Flusher,
     toolchain: &Toolchain,
     folder: &Path,
 ) -> anyhow::Result<PathBuf> {
     let script = folder.join(SCRIPT);
-    let flags = format!("{FLAGS}{} -Clink-arg=-T{}", kernel.flags(), script.display());
-    let target = toolchain::target_directory("asterinas").join(kernel.place());
+    let flags = format!("{FLAGS}{} -Clink-arg=-T{}", kernel.flags, script.display());
+    let target = toolchain::target_directory("asterinas").join(kernel.place);
     let mut cargo = toolchain.build(Arch::X86_64, folder, &target, &flags);
-    cargo.args(kernel.arguments());
+    cargo.args(kernel.arguments);
     // ostd needs unstable features.
     let status = cargo.env("RUSTC_BOOTSTRAP", "1").status().context("starting cargo")?;
     if !status.success() {
         bail!("building the kernel with the flusher of {} with {toolchain} failed", flusher.name());
     }
-    let built = target.join("x86_64-unknown-none/release").join(kernel.name());
+    let built = target.join("x86_64-unknown-none/release").join(kernel.name);
     let mut image =
         std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
     // The emulator loads a multiboot image only if its header is a 32-bit one.
@@ -248,9 +227,6 @@ pub fn build(
 }
 
 /// Returns the number of bytes of instructions in a kernel's image.
-///
-/// # Errors
-/// If the image can't be read, or has no sections.
 pub fn instructions(image: &Path) -> anyhow::Result<u64> {
     let bytes = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
     let elf = ElfBytes::<LittleEndian>::minimal_parse(&bytes)
@@ -260,9 +236,6 @@ pub fn instructions(image: &Path) -> anyhow::Result<u64> {
 }
 
 /// Returns how many lines the port adds and removes in the sources that [`sources`] wrote.
-///
-/// # Errors
-/// If they can't be read.
 pub fn size(ostd: &Path, quell: &Path) -> anyhow::Result<Size> {
     let (ostd, quell) = (ostd.join("ostd"), quell.join("ostd"));
     let mut names = files(&ostd)?;
@@ -285,4 +258,51 @@ pub fn size(ostd: &Path, quell: &Path) -> anyhow::Result<Size> {
         }
     }
     Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Creates sources that contain every anchor of a list, in place of the crate's.
+    fn stand_in(list: &Edits) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for edit in &list.edit {
+            let path = folder.path().join(&edit.file);
+            let before = read(&path).unwrap_or_default();
+            let through = edit.through.as_deref().unwrap_or_default();
+            write(&path, [&before, &edit.at, through, "\n"].concat()).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn the_lists_are_made_once_and_completely_or_not_at_all() {
+        let home = home().unwrap();
+        for name in ["measure.toml", "port.toml", "conformance.toml"] {
+            let list = Edits::read(&home.join(name), &[("QUELL", "somewhere")]).unwrap();
+            let sources = stand_in(&list);
+            let state = || -> Vec<String> {
+                let files = list.edit.iter().map(|edit| &edit.file);
+                let files = files.chain(list.file.iter().map(|file| &file.to));
+                files.map(|file| read(&sources.path().join(file)).unwrap_or_default()).collect()
+            };
+            let untouched = state();
+            list.apply(sources.path(), &home).unwrap();
+            let made = state();
+            assert_ne!(untouched, made);
+            list.apply(sources.path(), &home).unwrap();
+            assert_eq!(made, state(), "{name} is made twice");
+
+            let last = list.edit.last().unwrap();
+            let sources = stand_in(&list);
+            let file = sources.path().join(&last.file);
+            write(&file, read(&file).unwrap().replace(&last.at, "")).unwrap();
+            let error = list.apply(sources.path(), &home).unwrap_err().to_string();
+            assert!(error.contains(&*last.file.to_string_lossy()), "{error}");
+            for file in &list.file {
+                assert!(!sources.path().join(&file.to).exists(), "{name} is made in part");
+            }
+        }
+    }
 }

@@ -1,21 +1,20 @@
 //! Boots a kernel and parses its output.
 
+use crate::follow::{self, Line};
+use crate::qemu::Machine;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The prefix of the kernel's lines.
 const PREFIX: &str = "trial: ";
 
-/// The time limit of a boot, long enough for a busy host.
+/// The processor time that a kernel may run without output.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A kernel's measurements.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Default)]
 pub struct Measurement {
     /// The figures by operation and unit.
     pub rows: BTreeMap<(String, String), u64>,
@@ -55,15 +54,12 @@ impl Report for Measurement {
 
 /// A kernel's report, read line by line.
 pub trait Report: Default {
-    /// Parses a line of the kernel. Returns `true` for the last line.
-    ///
-    /// # Errors
-    /// If the kernel panicked, or the line is unknown.
+    /// Parses a line of the kernel. Returns `true` for the last line, and an error if the kernel panicked.
     fn take(&mut self, line: &str) -> anyhow::Result<bool>;
 }
 
 /// The results of ostd's own unit tests.
-#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Clone, Default, serde::Serialize)]
 pub struct TestResults {
     /// The number of tests that passed.
     pub passed: usize,
@@ -96,7 +92,7 @@ impl Report for TestResults {
 }
 
 /// The results of quell's conformance suite.
-#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Default, serde::Serialize)]
 pub struct Suite {
     /// The names of the checks that held.
     pub held: Vec<String>,
@@ -129,59 +125,59 @@ fn without_colours(line: &str) -> String {
 }
 
 /// Boots a kernel on a machine with this many CPUs, in which instructions are counted. Returns the kernel's report.
-///
-/// # Errors
-/// If the emulator can't be started, or the kernel doesn't finish.
 pub fn run<R: Report>(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<R> {
-    let mut machine = Command::new(emulator)
-        .args(["-machine", "q35", "-cpu", "max,-rdrand,-rdseed,-cx16"])
-        .args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"])
-        .args(["-rtc", "base=2026-01-01,clock=vm", "-m", "4G", "-nodefaults"])
-        .args(["-display", "none", "-no-reboot", "-serial", "stdio"])
-        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
-        .args(["-smp", &cpus.to_string(), "-kernel"])
-        .arg(kernel)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .with_context(|| format!("starting {}", emulator.display()))?;
-    let output = machine.stdout.take().context("the emulator's output")?;
-    let (sender, lines) = mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
-                break;
-            }
+    let command = Machine::x86_64(cpus, 4096, true).command(emulator, kernel, None, &[])?;
+    let (mut report, mut ended) = (R::default(), Ok(false));
+    let outcome = follow::run_until(command, PATIENCE, |line| {
+        if let Line::Text(text) = line {
+            ended = report.take(text);
         }
-    });
-    let result = follow(&lines);
-    let _ = machine.kill();
-    let _ = machine.wait();
-    let _ = reader.join();
-    result.with_context(|| format!("{} on {cpus} CPUs", kernel.display()))
+        !matches!(ended, Ok(false))
+    })?;
+    match ended.with_context(|| format!("{} on {cpus} CPUs", kernel.display()))? {
+        true => Ok(report),
+        false => bail!(
+            "{} on {cpus} CPUs: {}; its output:\n{}",
+            kernel.display(),
+            outcome.failure.unwrap_or_default(),
+            outcome.last_lines.join("\n")
+        ),
+    }
 }
 
-fn follow<R: Report>(lines: &mpsc::Receiver<String>) -> anyhow::Result<R> {
-    let mut report = R::default();
-    let mut said = Vec::new();
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(line) => {
-                if report.take(&line)? {
-                    return Ok(report);
-                }
-                said.push(line);
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => bail!(
-                "the kernel did not end within {} s; its output:\n{}",
-                PATIENCE.as_secs(),
-                said.join("\n")
-            ),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                bail!("the emulator ended before the kernel did; its output:\n{}", said.join("\n"))
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_s_lines_are_its_figures() {
+        let mut ended = Measurement::default();
+        for line in ["SeaBIOS", "trial: row ns unmap 1 page|7367", "trial: stale unflushed 12"] {
+            assert!(!ended.take(line).unwrap());
         }
+        assert!(ended.take("trial: end sound").unwrap() && ended.sound);
+        assert_eq!(ended.stale["unflushed"], 12);
+        assert_eq!(ended.rows[&("unmap 1 page".into(), "ns".into())], 7367);
+        assert!(ended.take("trial: end broken").unwrap() && !ended.sound);
+        for wrong in ["panic at the disco", "row ns unmap 1 page", "something else"] {
+            assert!(Measurement::default().take(&format!("trial: {wrong}")).is_err());
+        }
+    }
+
+    #[test]
+    fn what_the_runner_of_ostds_tests_prints_is_counted() {
+        let mut tests = TestResults::default();
+        for line in [
+            "running 2 tests in crate \"ostd\"",
+            "test ostd::mm::cut ... \u{1b}[32mok\u{1b}[39m",
+            "test ostd::mm::glue ... \u{1b}[31mFAILED\u{1b}[39m",
+        ] {
+            assert!(!tests.take(line).unwrap());
+        }
+        let red = "test result: \u{1b}[31mFAILED\u{1b}[39m.";
+        // A lost line isn't a passed test.
+        assert!(tests.clone().take(&format!("{red} 2 passed; 1 failed;")).is_err());
+        assert!(tests.take(&format!("{red} 1 passed; 1 failed; 0 filtered out.")).unwrap());
+        assert_eq!(tests.failed, ["ostd::mm::glue"]);
     }
 }

@@ -12,8 +12,7 @@ mod symbols;
 pub use frames::FrameSource;
 pub use symbols::Symbols;
 
-use crate::qemu::{Accelerator, Command, Machine};
-use crate::{Arch, Images};
+use crate::qemu::{Command, Machine};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -87,25 +86,10 @@ impl Hunt {
     /// # Errors
     /// If the machine cannot be described.
     pub fn command(&self, emulator: &Path) -> anyhow::Result<Command> {
-        let machine = Machine {
-            arch: Arch::X86_64,
-            cpus: self.cpus,
-            memory_mb: self.memory_mb,
-            icount: true,
-            threads: false,
-            accelerator: Accelerator::Tcg,
-        };
-        let images = Images {
-            kernel: self.kernel.clone(),
-            program: self.initrd.clone().unwrap_or_default(),
-        };
-        let mut command = machine.command(emulator, &images, &self.words)?;
-        if self.initrd.is_none() {
-            let keep = command.arguments.len() - 2;
-            command.arguments.truncate(keep);
-        }
-        let more = self.more.iter().map(OsString::from);
-        command.arguments.extend(more);
+        let machine = Machine::x86_64(self.cpus, self.memory_mb, true);
+        let (kernel, initrd) = (&self.kernel, self.initrd.as_deref());
+        let mut command = machine.command(emulator, kernel, initrd, &self.words)?;
+        command.arguments.extend(self.more.iter().map(OsString::from));
         if let Some(aggressive) = self.aggressive {
             // `env` starts it, so that the printed command line is complete.
             let (seed, findings, lazy) = (self.seed, self.findings, u8::from(self.lazy_unmap));

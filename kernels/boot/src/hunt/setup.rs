@@ -5,11 +5,11 @@
 
 use crate::edits::{Edits, write};
 use crate::linux::tree::Lock;
-use crate::toolchain::which;
+use crate::toolchain::{downloaded, missing, run_quietly as run, which};
 use anyhow::{Context, bail};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Programs and files that a build needs, and Debian's packages of them.
 const NEEDED: [(&str, &str); 10] = [
@@ -57,16 +57,6 @@ fn cache() -> PathBuf {
     })
 }
 
-/// Returns the packages whose programs or files are missing.
-fn missing() -> Vec<&'static str> {
-    let is_there = |what: &str| match what.starts_with('/') {
-        true => Path::new(what).exists(),
-        false => which(what).is_some(),
-    };
-    let needed = NEEDED.iter().filter(|(what, _)| !is_there(what));
-    needed.map(|(_, package)| *package).collect()
-}
-
 /// Returns the emulator, if it was built from the present edits.
 ///
 /// # Errors
@@ -103,7 +93,7 @@ fn digest() -> anyhow::Result<String> {
 }
 
 fn edits() -> anyhow::Result<Edits> {
-    Ok(Edits::read(&ours().join("edits.toml"), &[])?)
+    Edits::read(&ours().join("edits.toml"), &[])
 }
 
 /// Builds the emulator unless it was built already, and returns it. `progress` gets a line for each step.
@@ -118,7 +108,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     if emulator.is_file() {
         return Ok(emulator);
     }
-    let missing = missing();
+    let missing = missing(&NEEDED);
     if !missing.is_empty() {
         bail!(
             "missing Debian packages: {}. `scripts/setup-boot --hunt` installs them",
@@ -178,10 +168,7 @@ fn source(cache: &Path, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     progress("downloading QEMU's source from Debian (24 MB)");
     run(apt().args(["-q", "update"]), &partial)?;
     run(apt().args(["-q", "source", "--download-only", "qemu"]), &partial)?;
-    let description = std::fs::read_dir(&partial)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|kind| kind == "dsc"))
-        .context("apt-get downloaded no source")?;
+    let description = downloaded(&partial, "dsc")?;
     progress("unpacking");
     let unpack = ["--no-check", "-x"];
     run(Command::new("dpkg-source").args(unpack).arg(description).arg("source"), &partial)?;
@@ -199,44 +186,9 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Runs a command in a folder. Its output is shown only if it fails.
-fn run(command: &mut Command, folder: &Path) -> anyhow::Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("starting {name}"))?;
-    if !output.status.success() {
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<_> = text.lines().collect();
-        let last = lines[lines.len().saturating_sub(30)..].join("\n");
-        bail!("{name} failed ({}):\n{last}", output.status);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_edit_has_a_purpose_and_changes_a_text_with_its_anchor() {
-        let list = edits().unwrap();
-        assert!(list.edit.len() > 10);
-        for edit in &list.edit {
-            assert!(!edit.why.is_empty(), "{edit:?}");
-            for lines in [&edit.before, &edit.after].into_iter().flatten() {
-                assert!(lines.ends_with('\n'), "{edit:?}");
-            }
-            let stand_in = [edit.within.as_deref().unwrap_or_default(), &edit.at].join("\n");
-            assert_ne!(edit.apply(&stand_in).unwrap(), stand_in, "{edit:?}");
-            let other = edit.apply("nothing of it").unwrap_err().to_string();
-            let named = edit.within.as_ref().unwrap_or(&edit.at);
-            assert!(other.contains(named.trim()), "{other}");
-        }
-    }
 
     #[test]
     fn our_files_are_added_and_the_digest_is_stable() {

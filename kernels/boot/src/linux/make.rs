@@ -3,9 +3,11 @@
 //! Both have the same source, timestamp and configuration except `CONFIG_QUELL`, so that builds are reproducible.
 
 use super::series;
-use super::tree::{self, Lock, directory, integration, run};
-use crate::toolchain::which;
+use super::tree::{self, Lock, directory, integration};
+use crate::edits::read;
+use crate::toolchain::{missing, run};
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The required tools besides a compiler, with their Debian packages.
-const TOOLS: [(&str, &str); 8] = [
+const TOOLS: [(&str, &str); 10] = [
     ("make", "make"),
     ("gcc", "gcc"),
     ("bc", "bc"),
@@ -22,6 +24,8 @@ const TOOLS: [(&str, &str); 8] = [
     ("cpio", "cpio"),
     ("xz", "xz-utils"),
     ("objcopy", "binutils"),
+    ("/usr/include/libelf.h", "libelf-dev"),
+    ("/usr/include/openssl/ssl.h", "libssl-dev"),
 ];
 
 /// The glue's rules that `debug` and `mutants` can leave out, by name in `mm/quell_lazy.c`.
@@ -34,20 +38,23 @@ pub const RULES: [&str; 5] = [
 ];
 
 /// A kernel to build.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Flavour {
-    /// The unchanged source.
+    /// As the source is
     Stock,
-    /// With the engine in it.
+    /// With the engine in it
     Quell,
-    /// With the engine in it, and with the kernel's own checks of memory management and locks.
+    /// With the engine in it, and with Linux's own checks of memory management and locks
     Debug,
-    /// With the engine, whose rules can be left out.
+    /// With the engine, whose rules can be left out
     Mutants,
-    /// With the engine in it, and with the kernel's check of each access to its own memory (KASAN).
+    /// With the engine in it, and with Linux's check of each access to its own memory (KASAN)
     Kasan,
-    /// With the series of patches, or all of them but the last so many.
-    Series(usize),
+    /// With the series of patches in C, without the engine
+    Series,
+    /// With the series, but without so many of its last patches.
+    #[value(skip)]
+    SeriesWithout(usize),
 }
 
 impl Flavour {
@@ -59,13 +66,13 @@ impl Flavour {
             Flavour::Debug => "debug",
             Flavour::Mutants => "mutants",
             Flavour::Kasan => "kasan",
-            Flavour::Series(_) => "series",
+            Flavour::Series | Flavour::SeriesWithout(_) => "series",
         }
     }
 
     /// Returns whether this kernel contains the engine.
     pub const fn has_engine(self) -> bool {
-        !matches!(self, Flavour::Stock | Flavour::Series(_))
+        !matches!(self, Flavour::Stock | Flavour::Series | Flavour::SeriesWithout(_))
     }
 
     /// Returns whether this kernel can leave out rules of the engine and of the glue.
@@ -78,10 +85,38 @@ impl Flavour {
         directory().join(self.name()).join("arch/x86/boot/bzImage")
     }
 
+    /// Returns the path of the image, which must be there.
+    pub(super) fn built(self) -> anyhow::Result<PathBuf> {
+        let image = self.image();
+        if !image.is_file() {
+            bail!("{} is missing: `build {}` makes it", image.display(), self.name());
+        }
+        Ok(image)
+    }
+
+    /// Returns the word for Linux's command line that leaves out a rule of the engine or of the glue.
+    pub(super) fn forget(self, rule: Option<&str>) -> anyhow::Result<Option<String>> {
+        let Some(rule) = rule else {
+            return Ok(None);
+        };
+        if !self.forgets() {
+            bail!(
+                "--forget needs the kernel `debug` or `mutants`: the others have all rules compiled in"
+            );
+        }
+        if quell_mutants::list::named(rule).is_none() && !RULES.contains(&rule) {
+            bail!(
+                "no rule `{rule}`: `quell explore --list` lists the engine's, and the glue's are {}",
+                RULES.join(", ")
+            );
+        }
+        Ok(Some(format!("quell_forget={rule}")))
+    }
+
     /// Returns the fragments to merge into the smallest configuration.
     fn fragments(self) -> &'static [&'static str] {
         match self {
-            Flavour::Stock | Flavour::Series(_) => &["kernel.config"],
+            Flavour::Stock | Flavour::Series | Flavour::SeriesWithout(_) => &["kernel.config"],
             Flavour::Quell => &["kernel.config", "quell.config"],
             Flavour::Mutants => &["kernel.config", "quell.config", "mutants.config"],
             Flavour::Debug => &["kernel.config", "quell.config", "debug.config", "soak.config"],
@@ -91,21 +126,8 @@ impl Flavour {
 }
 
 /// Checks that all tools are installed.
-///
-/// # Errors
-/// If a tool is missing: its name, and the package to install.
 pub fn check_tools() -> anyhow::Result<()> {
-    let missing: Vec<&str> = TOOLS
-        .into_iter()
-        .filter(|(program, _)| which(program).is_none())
-        .map(|(_, package)| package)
-        .chain(
-            [("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/openssl/ssl.h", "libssl-dev")]
-                .into_iter()
-                .filter(|(file, _)| !Path::new(file).exists())
-                .map(|(_, package)| package),
-        )
-        .collect();
+    let missing = missing(&TOOLS);
     if !missing.is_empty() {
         bail!(
             "building Linux needs these Debian packages: {} (scripts/setup-boot --linux installs them)",
@@ -118,9 +140,6 @@ pub fn check_tools() -> anyhow::Result<()> {
 /// Builds the engine with the mechanisms that the integration uses, and returns the object. If [`Flavour::forgets`],
 /// the engine includes the mutants. In `quell` it trusts the glue; in the kernels for testing the glue, it checks for
 /// misuse.
-///
-/// # Errors
-/// If no toolchain can build it.
 pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let mut root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     // The build folder is separate from the libraries that tests build with other flags.
@@ -144,7 +163,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         .env("QUELL_FEATURES", "batch,extents,tags,lazy,remote,kernel,text")
         .env("QUELL_UNCHECKED", if flavour == Flavour::Quell { "1" } else { "" })
         .env("RUSTFLAGS", flags)
-        .stderr(std::process::Stdio::inherit())
+        .stderr(Stdio::inherit())
         .output()
         .context("starting scripts/build-c")?;
     if !output.status.success() {
@@ -274,9 +293,6 @@ fn show(build: &mut Command, name: &str) -> anyhow::Result<()> {
 }
 
 /// Installs the headers that Linux of this source exports to programs, and returns their folder.
-///
-/// # Errors
-/// If the headers can't be made.
 pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     let build = directory().join("headers");
     std::fs::create_dir_all(&build)?;
@@ -286,15 +302,13 @@ pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Configures a kernel if its configuration has changed. Returns its build folder and its sources.
-///
-/// # Errors
-/// If Linux refuses a requested option, or a command can't be run.
 pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     check_tools()?;
     let source = tree::fetch(lock)?;
     let source = match flavour {
         Flavour::Stock => source,
-        Flavour::Series(left_out) => series::tree(&source, left_out)?,
+        Flavour::Series => series::tree(&source, 0)?,
+        Flavour::SeriesWithout(left_out) => series::tree(&source, left_out)?,
         Flavour::Quell | Flavour::Debug | Flavour::Mutants | Flavour::Kasan => {
             tree::with_engine(lock, &source, &engine(lock, flavour)?)?
         }
@@ -305,9 +319,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     let build = build.canonicalize()?;
     let mut wanted = String::new();
     for fragment in flavour.fragments() {
-        let path = integration().join(fragment);
-        wanted += &std::fs::read_to_string(&path)
-            .with_context(|| format!("reading {}", path.display()))?;
+        wanted += &read(&integration().join(fragment))?;
     }
     let merged = build.join("wanted.config");
     let same = std::fs::read_to_string(&merged).is_ok_and(|now| now == wanted);
@@ -322,7 +334,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
         .arg(&build)
         .arg(build.join(".config"))
         .arg(build.join("fragment"))
-        .stdout(std::process::Stdio::null()))?;
+        .stdout(Stdio::null()))?;
     run(make(&source, &build).args(["-s", "olddefconfig"]))?;
     let config = std::fs::read_to_string(build.join(".config"))?;
     let lost = lost(&wanted, &config);
@@ -347,9 +359,6 @@ fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
 }
 
 /// Builds a kernel and returns its image.
-///
-/// # Errors
-/// If something is missing or doesn't compile.
 pub fn build(lock: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let (source, build) = configure(lock, flavour)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);

@@ -2,9 +2,9 @@
 //! libraries that they load.
 
 use super::make::headers;
-use super::tree::{self, Lock, directory, integration, run};
-use crate::toolchain::which;
-use crate::versus::Program;
+use super::tree::{self, Lock, directory, integration};
+use crate::toolchain::{missing, run, which};
+use crate::versus::protocol::Program;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -114,14 +114,9 @@ pub fn is_skip(program: &Program, code: i32) -> bool {
 
 /// Builds and packs the programs whose names contain a text of `only`. An empty list selects all programs. Each
 /// stressor runs for this many seconds.
-///
-/// # Errors
-/// If the list can't be read, an available program doesn't build, or a text matches nothing.
 pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     let place = integration().join("soak.toml");
-    let text =
-        std::fs::read_to_string(&place).with_context(|| format!("reading {}", place.display()))?;
-    let list = read(&text).with_context(|| format!("{}", place.display()))?;
+    let list = read(&crate::edits::read(&place)?).with_context(|| place.display().to_string())?;
     let wanted =
         |program: &Program| only.is_empty() || only.iter().any(|text| program.name.contains(text));
     let own: Vec<Program> = list.own.iter().map(Entry::own).filter(wanted).collect();
@@ -277,11 +272,7 @@ fn compile(_: &Lock, name: &str) -> anyhow::Result<PathBuf> {
 ///
 /// We don't touch Debian's source: the tree with the engine has the same tests, and their build leaves a file there.
 fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
-    let missing: Vec<&str> = LIBRARIES
-        .into_iter()
-        .filter(|(file, _)| !Path::new(file).exists())
-        .map(|(_, package)| package)
-        .collect();
+    let missing = missing(&LIBRARIES);
     if !missing.is_empty() {
         bail!("missing Debian packages: {}", missing.join(" "));
     }

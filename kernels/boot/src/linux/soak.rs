@@ -5,10 +5,13 @@
 //! passes with the engine, without a failed part or a complaint, can't be worse, so we don't repeat it. A program that
 //! was killed because it took too long may have met a busy host. We list it, and it counts as failed.
 
+use super::checks::{Boot, BootCounters, SHOWN, Splats};
 use super::make::Flavour;
 use super::programs::{self, ProgramImage};
-use crate::versus::{BootCounters, ExitKind, Program, ProgramResult, Soak};
+use crate::versus::linux;
+use crate::versus::protocol::{Event, ExitKind, Program};
 use anyhow::bail;
+use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,29 +26,83 @@ const MEMORY_MB: u32 = 2048;
 /// XFS needs at least this size.
 const DISKS: [&str; 2] = ["brd.rd_nr=2", "brd.rd_size=327680"];
 
-/// The options of a soak run.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The kernel, which must contain the engine.
-    pub flavour: Flavour,
-    /// An emulator other than QEMU of the system.
-    pub emulator: Option<PathBuf>,
-    /// The number of CPUs.
+/// Linux's command line, which turns all its checks on and shows its warnings.
+const WORDS: [&str; 9] = [
+    "console=ttyS0",
+    SHOWN,
+    "panic=-1",
+    "oops=panic",
+    // On a busy host, Linux measures the rate of the time-stamp counter wrong, by half and more, and then its
+    // time limits are wrong, too.
+    "tsc=unstable",
+    // On such a host, an interrupt of the timer may also be so late that Linux assumes it was lost and doesn't
+    // boot.
+    "no_timer_check",
+    "mitigations=off",
+    // The emulator's CPUs share few CPUs of the host.
+    "watchdog_thresh=60",
+    "rcupdate.rcu_cpu_stall_timeout=120",
+];
+
+/// The arguments of `kernels/linux/run soak`.
+#[derive(Args, Clone, Debug)]
+pub struct Soak {
+    /// Which kernel: one with the engine in it
+    #[arg(default_value = "debug")]
+    pub kernel: Flavour,
+    /// Number of CPUs
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     pub cpus: u16,
-    /// The lists of mechanisms; one run for each.
+    /// The engine's mechanisms: all, or some of batch, extents, tags, lazy and remote, separated by commas. If given
+    /// several times, each is compared with the engine off: for example, `all` and `batch,extents,tags,remote` differ
+    /// by lazy unmap
+    #[arg(long, value_name = "LIST", default_value = "all")]
     pub mechanisms: Vec<String>,
-    /// The run time of each stressor in seconds.
+    /// How long each stressor runs, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub seconds: u64,
-    /// Only programs whose name contains one of these are run.
+    /// Only programs that have one of these texts in their name: `--only cow,--mremap`
+    #[arg(long, value_name = "TEXTS", value_delimiter = ',', allow_hyphen_values = true)]
     pub only: Vec<String>,
-    /// Words for Linux's command line.
-    pub words: Vec<String>,
-    /// Whether the machines' clock counts instructions, with one CPU at a time.
+    /// Leave out this rule of the engine, by the name of its mutant; something must fail. Of the kernels `debug` and `mutants`
+    #[arg(long, value_name = "RULE")]
+    pub forget: Option<String>,
+    /// Count instructions instead of time, and let one CPU run at a time: slower, and a run repeats itself
+    #[arg(long)]
     pub counted: bool,
-    /// The time after which a silent machine is ended.
-    pub limit: Duration,
-    /// Whether to show the consoles.
+    /// Boot in this emulator, which counts instructions, and lets one CPU run at a time. For example, in the machine of
+    /// `quell hunt`: QUELL_HUNT='1 9 1 1' (seed, how aggressive, findings, lazy unmap) and the path that
+    /// `quell hunt --setup` prints
+    #[arg(long, value_name = "FILE")]
+    pub emulator: Option<PathBuf>,
+    /// How many minutes a machine may be silent before it is ended
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub minutes: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Show every line of the serial console
+    #[arg(long)]
     pub verbose: bool,
+}
+
+/// The result of a program.
+#[derive(Clone, Default, Debug)]
+pub struct ProgramResult {
+    /// The program's place in the list.
+    pub program: usize,
+    /// The way in which it ended; `None` if the kernel ended first.
+    pub how: Option<ExitKind>,
+    /// The time that it took in milliseconds; 0 if the kernel ended first.
+    pub milliseconds: u64,
+    /// The number of its parts that passed, if reported.
+    pub passed: u64,
+    /// The names of the parts that failed.
+    pub failed: Vec<String>,
+    /// The last lines of its output, or of the console if the kernel ended.
+    pub last: Vec<String>,
+    /// The kernel's complaints during the run. Each entry contains the lines of one complaint.
+    pub splats: Vec<Vec<String>>,
 }
 
 /// The outcome of a program.
@@ -157,7 +214,7 @@ impl SoakRun {
 }
 
 /// The runs with and without the engine.
-pub struct Outcome {
+struct Outcome {
     packed: Rc<ProgramImage>,
     flavour: Flavour,
     cpus: u16,
@@ -166,12 +223,21 @@ pub struct Outcome {
     with: SoakRun,
 }
 
-impl Request {
+impl Soak {
+    /// Runs and prints. Returns whether nothing is worse with the engine.
+    pub(super) fn run(self) -> anyhow::Result<bool> {
+        let outcomes = self.outcomes()?;
+        if self.json {
+            let json: Vec<_> = outcomes.iter().map(Outcome::json).collect();
+            println!("{:#}", Value::from(json));
+        } else {
+            outcomes.iter().for_each(Outcome::print);
+        }
+        Ok(outcomes.iter().all(Outcome::holds))
+    }
+
     /// Runs the programs with each list of mechanisms, then the unclean ones without the engine.
-    ///
-    /// # Errors
-    /// If a kernel is missing or can't be booted, or if there is nothing to run.
-    pub fn run(&self) -> anyhow::Result<Vec<Outcome>> {
+    fn outcomes(&self) -> anyhow::Result<Vec<Outcome>> {
         let packed = Rc::new(self.pack()?);
         let with = self.halves(&packed)?;
         let again = (0..packed.programs.len()).filter(|&number| {
@@ -181,7 +247,7 @@ impl Request {
         let without = Rc::new(self.half(&packed, &again.collect::<Vec<_>>(), "off")?);
         let outcome = |(mechanisms, with): (&String, SoakRun)| Outcome {
             packed: packed.clone(),
-            flavour: self.flavour,
+            flavour: self.kernel,
             cpus: self.cpus,
             mechanisms: mechanisms.clone(),
             without: without.clone(),
@@ -193,7 +259,7 @@ impl Request {
     /// Runs the programs only with the engine, once for each list of mechanisms. Returns their results.
     ///
     /// # Errors
-    /// The errors of [`Request::run`].
+    /// If a kernel is missing or can't be booted, or if there is nothing to run.
     pub fn with_engine(&self) -> anyhow::Result<Vec<ProgramResult>> {
         let halves = self.halves(&self.pack()?)?;
         Ok(halves.into_iter().flat_map(|half| half.ran).collect())
@@ -208,16 +274,12 @@ impl Request {
 
     /// Returns the programs, if there is a kernel for them.
     fn pack(&self) -> anyhow::Result<ProgramImage> {
-        if !self.flavour.has_engine() {
+        if !self.kernel.has_engine() {
             bail!(
                 "the kernel `stock` has no engine: use another kernel, which runs with the engine on and off"
             );
         }
-        let image = self.flavour.image();
-        if !image.is_file() {
-            let name = self.flavour.name();
-            bail!("{} is missing: `build {name}` makes it", image.display());
-        }
+        self.kernel.built()?;
         let packed = programs::pack(&self.only, self.seconds)?;
         for what in &packed.skipped {
             eprintln!("SKIPPED: {what}");
@@ -228,46 +290,97 @@ impl Request {
         Ok(packed)
     }
 
-    /// Runs the programs with these numbers.
+    /// Runs the programs with these numbers, and shows each result. If one ends the kernel, the next boot continues
+    /// after it.
     fn half(
         &self,
         packed: &ProgramImage,
         numbers: &[usize],
         mechanisms: &str,
     ) -> anyhow::Result<SoakRun> {
-        let mut ran = Vec::new();
+        let mut run = SoakRun { ran: Vec::new(), counted: None };
         if numbers.is_empty() {
-            return Ok(SoakRun { ran, counted: None });
+            return Ok(run);
         }
-        let soak = Soak {
-            kernel: self.flavour.image(),
-            emulator: self.emulator.clone(),
-            mechanisms: Some(mechanisms.into()),
-            words: [DISKS.map(String::from).to_vec(), self.words.clone()].concat(),
+        let kernel = linux::find(Some(&self.kernel.built()?), None, false)?;
+        let guest = linux::guest()?;
+        let on = format!("quell={mechanisms}");
+        let forget = self.kernel.forget(self.forget.as_deref())?;
+        let words = WORDS.into_iter().chain([on.as_str()]).chain(DISKS).map(String::from);
+        let boot = Boot {
+            kernel: &kernel,
+            emulator: self.emulator.as_deref(),
             cpus: self.cpus,
             memory_mb: MEMORY_MB,
-            files: packed.files.clone(),
-            programs: numbers.iter().map(|&number| packed.programs[number].clone()).collect(),
-            icount: self.counted,
-            limit: self.limit,
+            icount: self.counted || self.emulator.is_some(),
+            words: words.chain(forget).collect(),
+            limit: Duration::from_secs(60 * self.minutes),
             verbose: self.verbose,
         };
-        let counted = soak.run(|one| {
-            let number = numbers[one.program];
-            let program = &packed.programs[number];
-            let came = ProgramOutcome::of(program, one);
-            let (word, seconds) = (came.word(), one.milliseconds.div_ceil(1000));
-            let why = came.why().map(|why| format!(": {why}")).unwrap_or_default();
-            eprintln!("quell={mechanisms}  {word}  {seconds:>4} s  {}{why}", program.name);
-            for line in one.splats.iter().flatten() {
-                eprintln!("    {line}");
+        let mut first = 0;
+        while first < numbers.len() {
+            let left = &numbers[first..];
+            let list: Vec<Program> =
+                left.iter().map(|&number| packed.programs[number].clone()).collect();
+            let archive = linux::initial_files(&kernel, &guest, &[], &list, &packed.files)?;
+            let mut running = None;
+            let (outcome, mut splats, counted) = boot.follow(&archive, |event, splats| {
+                if let Ok(event) = event
+                    && let Some(ran) = ended(event, &mut running, left, splats)
+                {
+                    show(mechanisms, packed, &ran);
+                    run.ran.push(ran);
+                }
+            })?;
+            if outcome.passed() {
+                run.counted = counted;
+                break;
             }
-            if matches!(came, ProgramOutcome::Failed(_)) {
-                one.last.iter().for_each(|line| eprintln!("    | {line}"));
-            }
-            ran.push(ProgramResult { program: number, ..one.clone() });
-        })?;
-        Ok(SoakRun { ran, counted })
+            let Some(place) = running else {
+                return Err(boot.failed(&outcome));
+            };
+            let mut last = vec![outcome.failure.unwrap_or_else(|| "it did not end".into())];
+            last.extend(outcome.last_lines);
+            let (program, splats) = (left[place], splats.take());
+            let ran = ProgramResult { program, last, splats, ..ProgramResult::default() };
+            show(mechanisms, packed, &ran);
+            run.ran.push(ran);
+            first += place + 1;
+        }
+        Ok(run)
+    }
+}
+
+/// Notes the place of a program that starts. Returns the result of the one that ended. `numbers` are the numbers of the
+/// boot's programs.
+fn ended(
+    event: Event,
+    running: &mut Option<usize>,
+    numbers: &[usize],
+    splats: &mut Splats,
+) -> Option<ProgramResult> {
+    if let Event::Starts { program } = event {
+        *running = Some(program);
+    } else if let Event::Ended { how, milliseconds, passed, failed, last, .. } = event {
+        let (program, splats) = (numbers[running.take()?], splats.take());
+        let how = Some(how);
+        return Some(ProgramResult { program, how, milliseconds, passed, failed, last, splats });
+    }
+    None
+}
+
+/// Shows a result on standard error.
+fn show(mechanisms: &str, packed: &ProgramImage, ran: &ProgramResult) {
+    let program = &packed.programs[ran.program];
+    let came = ProgramOutcome::of(program, ran);
+    let (word, seconds) = (came.word(), ran.milliseconds.div_ceil(1000));
+    let why = came.why().map(|why| format!(": {why}")).unwrap_or_default();
+    eprintln!("quell={mechanisms}  {word}  {seconds:>4} s  {}{why}", program.name);
+    for line in ran.splats.iter().flatten() {
+        eprintln!("    {line}");
+    }
+    if matches!(came, ProgramOutcome::Failed(_)) {
+        ran.last.iter().for_each(|line| eprintln!("    | {line}"));
     }
 }
 
@@ -286,14 +399,14 @@ impl Outcome {
     }
 
     /// Returns whether nothing is worse with the engine, and its counts equal Linux's.
-    pub fn holds(&self) -> bool {
+    fn holds(&self) -> bool {
         let known = self.known();
         let agree = self.with.counted.as_ref().is_none_or(|counted| counted.agree().is_ok());
         agree && self.rows().all(|row| row.worse(&known).is_empty())
     }
 
     /// Prints a table and remarks.
-    pub fn print(&self) {
+    fn print(&self) {
         let known = self.known();
         let width =
             self.packed.programs.iter().map(|program| program.name.len()).max().unwrap_or(0);
@@ -346,7 +459,7 @@ impl Outcome {
     }
 
     /// Returns all results, with a row for each program.
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let known = self.known();
         let half = |came: &ProgramOutcome, ran: Option<&ProgramResult>| {
             json!({
@@ -400,13 +513,10 @@ mod tests {
 
     fn ran(how: Option<ExitKind>, failed: &[&str], splats: &[&str]) -> ProgramResult {
         ProgramResult {
-            program: 0,
             how,
-            milliseconds: 1,
-            passed: 1,
             failed: failed.iter().map(|part| part.to_string()).collect(),
-            last: Vec::new(),
             splats: splats.iter().map(|line| vec![line.to_string()]).collect(),
+            ..ProgramResult::default()
         }
     }
 
@@ -432,13 +542,18 @@ mod tests {
 
     #[test]
     fn what_is_not_run_again_is_clean() {
-        let clean = |ran: &ProgramResult| is_clean(&program("p"), ran);
-        assert!(clean(&ran(Some(ExitKind::Code(0)), &[], &[])));
-        assert!(!clean(&ran(Some(ExitKind::Code(4)), &[], &[])));
-        assert!(!clean(&ran(Some(ExitKind::Code(1)), &[], &[])));
-        assert!(!clean(&ran(None, &[], &[])));
-        assert!(!clean(&ran(Some(ExitKind::Code(0)), &["part"], &[])));
-        assert!(!clean(&ran(Some(ExitKind::Code(0)), &[], &["BUG: x"])));
+        let (none, code): (&[&str], _) = (&[], |code| Some(ExitKind::Code(code)));
+        for (how, failed, splats, clean) in [
+            (code(0), none, none, true),
+            (code(4), none, none, false),
+            (code(1), none, none, false),
+            (None, none, none, false),
+            (code(0), &["part"], none, false),
+            (code(0), none, &["BUG: x"], false),
+        ] {
+            let ran = ran(how, failed, splats);
+            assert_eq!(is_clean(&program("p"), &ran), clean, "{ran:?}");
+        }
     }
 
     #[test]
@@ -471,5 +586,25 @@ mod tests {
             ProgramOutcome::Failed("code 3".into())
         );
         assert_eq!(ProgramOutcome::of(&program("cow"), &ended(4)), ProgramOutcome::Skipped);
+    }
+
+    #[test]
+    fn a_splat_belongs_to_the_program_that_runs() {
+        let (mut splats, mut running) = (Splats::default(), None);
+        let mut event = |event, splats: &mut Splats| ended(event, &mut running, &[3, 4, 5], splats);
+        let end = || Event::Ended {
+            program: 0,
+            how: ExitKind::Code(0),
+            milliseconds: 5,
+            passed: 0,
+            failed: Vec::new(),
+            last: Vec::new(),
+        };
+        assert!(event(Event::Starts { program: 1 }, &mut splats).is_none());
+        splats.line("BUG: Bad page state in process x  pfn:00001");
+        let ran = event(end(), &mut splats).unwrap();
+        assert_eq!((ran.program, ran.splats.len()), (4, 1));
+        event(Event::Starts { program: 2 }, &mut splats);
+        assert!(event(end(), &mut splats).unwrap().splats.is_empty());
     }
 }

@@ -5,7 +5,7 @@
 //! compiles just the changes.
 
 use crate::edits::{Edits, write};
-use crate::toolchain::{target_directory, which};
+use crate::toolchain::{downloaded, run, target_directory, which};
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -35,17 +35,11 @@ pub struct Lock {
 
 impl Lock {
     /// Waits for the lock of [`directory`].
-    ///
-    /// # Errors
-    /// The errors of [`Lock::take_in`].
     pub fn take() -> anyhow::Result<Self> {
         Self::take_in(&directory())
     }
 
     /// Waits for a folder's lock, and prints a message if another process holds it.
-    ///
-    /// # Errors
-    /// If the folder doesn't exist and can't be created, or has no locks.
     pub fn take_in(folder: &Path) -> anyhow::Result<Self> {
         let place = folder.join("lock");
         std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -60,23 +54,7 @@ impl Lock {
     }
 }
 
-/// Runs a command to its end.
-///
-/// # Errors
-/// If the command doesn't start, or fails.
-pub fn run(command: &mut Command) -> anyhow::Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().with_context(|| format!("starting {name}"))?;
-    if !status.success() {
-        bail!("{name} failed ({status})");
-    }
-    Ok(())
-}
-
 /// Returns Debian's source, after fetching it with the package client if it's missing.
-///
-/// # Errors
-/// If the source is missing and can't be fetched.
 pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
     let source = directory().join("source");
     if source.join("Makefile").is_file() {
@@ -101,11 +79,7 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
         eprintln!("fetching {PACKAGE}");
         run(Command::new("apt-get").args(["-q", "download", PACKAGE]).current_dir(&partial))
             .context("apt-get update may help")?;
-        let package = std::fs::read_dir(&partial)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|kind| kind == "deb"))
-            .context("apt-get download left no package")?;
-        run(Command::new("dpkg").arg("-x").arg(&package).arg(&partial))?;
+        run(Command::new("dpkg").arg("-x").args([&downloaded(&partial, "deb")?, &partial]))?;
         partial.join(format!("usr/src/{PACKAGE}.tar.xz"))
     };
     eprintln!("unpacking {}", archive.display());
@@ -122,9 +96,6 @@ pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
 }
 
 /// Creates a tree of hard links to the source's files, unless it exists.
-///
-/// # Errors
-/// If a file can't be linked.
 pub fn link(source: &Path, tree: &Path) -> anyhow::Result<()> {
     if tree.join("Makefile").is_file() {
         return Ok(());
@@ -138,9 +109,6 @@ pub fn link(source: &Path, tree: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the tree with the engine, updated with the integration's edits and files. `object` is the engine.
-///
-/// # Errors
-/// If an edit doesn't fit, or a file can't be read or written.
 pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
     let tree = directory().join("tree");
     let files = changed(source)?;
@@ -169,17 +137,11 @@ pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<Pat
 }
 
 /// Reads the list of changes to Linux.
-///
-/// # Errors
-/// If the list can't be read.
 pub fn edits() -> anyhow::Result<Edits> {
-    Ok(Edits::read(&integration().join("edits.toml"), &[])?)
+    Edits::read(&integration().join("edits.toml"), &[])
 }
 
 /// Returns the files that are edited or ours, with their contents.
-///
-/// # Errors
-/// If an edit doesn't fit, or a file can't be read.
 pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
     let (edits, here) = (edits()?, integration());
     let added = edits.added(&here)?;
@@ -192,22 +154,6 @@ pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Checks that each edit of the real list can be read and does something.
-    #[test]
-    fn the_list_of_the_integration_is_one() {
-        let list = edits().unwrap();
-        assert!(list.edit.len() > 20);
-        for edit in &list.edit {
-            assert!(!edit.why.is_empty(), "{edit:?}");
-            assert_eq!(edit.at, edit.at.trim(), "{}", edit.file.display());
-            for lines in [&edit.before, &edit.after].into_iter().flatten() {
-                assert!(lines.ends_with('\n'), "{edit:?}");
-            }
-            let stand_in = [edit.within.as_deref().unwrap_or_default(), &edit.at].join("\n");
-            assert_ne!(edit.apply(&stand_in).unwrap(), stand_in, "{edit:?}");
-        }
-    }
 
     #[test]
     fn one_build_waits_for_another() {

@@ -8,11 +8,11 @@
 use super::plan::{self, Case, Scale};
 use super::protocol::Job;
 use super::report::{Outcome, Report, Side};
-use super::{counters, guest, linux, ours, protocol};
+use super::{counters, linux, ours, protocol};
 use crate::arch::Arch;
 use crate::ending::end_requested;
 use crate::images::Images;
-use crate::qemu::{self, Accelerator, Machine};
+use crate::qemu::{self, Machine};
 use crate::usage::UsageError;
 use crate::{files, follow, toolchain};
 use anyhow::bail;
@@ -21,10 +21,9 @@ use quell::Policy;
 use quell_workloads::Workload;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tempfile::TempPath;
 
 /// The memory of either machine, in megabytes.
-pub(super) const MEMORY_MB: u32 = 768;
+pub(crate) const MEMORY_MB: u32 = 768;
 
 /// The options of a comparison.
 #[derive(Clone, Debug)]
@@ -87,11 +86,11 @@ impl Comparison {
             let rows = plan::rows(&options.workloads, cpus, options.scale)?;
             without.extend(rows.without);
             if !rows.cases.is_empty() {
-                runs.push((machine(cpus), rows.cases));
+                runs.push((Machine::x86_64(cpus, MEMORY_MB, true), rows.cases));
             }
         }
         if runs.is_empty() {
-            return Err(UsageError::NoRows { without }.into());
+            return Err(UsageError(format!("nothing to compare: {}", without.join("; "))).into());
         }
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel =
@@ -120,15 +119,17 @@ impl Comparison {
     /// # Errors
     /// If something can't be built or written.
     pub fn commands(&self) -> anyhow::Result<Vec<String>> {
-        let program = guest::build()?;
+        let program = linux::guest()?;
         let mut shown = Vec::new();
         for (machine, cases) in &self.runs {
             for linux in self.linuxes(machine) {
                 for boot in 0..self.options.boots {
                     let jobs = plan::jobs(&linux.turned(cases, boot));
                     let name = format!("initial-{}-{boot}.cpio", machine.cpus);
-                    let images = lasting_initial_files(linux.kernel, &program, &name, &jobs)?;
-                    shown.push(linux.command(&images, boot)?.shown());
+                    // The file stays, for a person who runs the command line later.
+                    let place = linux::cache().join(name);
+                    files::replace(&place, &linux.archive(&program, &jobs)?)?;
+                    shown.push(linux.command(&place, boot)?.shown());
                 }
             }
             if !self.options.own {
@@ -151,7 +152,7 @@ impl Comparison {
     /// contains the reason.
     pub fn run(&self) -> anyhow::Result<Report> {
         let (options, emulator) = (&self.options, &self.emulator);
-        let program = guest::build()?;
+        let program = linux::guest()?;
         let images = options.own.then(ours::images);
         if let Some(Err(error)) = &images {
             remark!("SKIPPED: quell's own side: {error:#}");
@@ -230,8 +231,13 @@ struct Linux<'c> {
 }
 
 impl Linux<'_> {
+    /// Returns the initial file system with these jobs.
+    fn archive(&self, program: &Path, jobs: &[Job]) -> anyhow::Result<Vec<u8>> {
+        linux::initial_files(self.kernel, program, jobs, &[], &[])
+    }
+
     /// Returns the command line of a boot. The first boot has no delay between ticks; each later one has a longer one.
-    fn command(&self, images: &Images, boot: u16) -> anyhow::Result<qemu::Command> {
+    fn command(&self, initial: &Path, boot: u16) -> anyhow::Result<qemu::Command> {
         let mut words: Vec<String> = linux::WORDS.map(String::from).into();
         if boot > 0 {
             let late = TICK_US * u32::from(boot) / u32::from(self.options.boots);
@@ -239,7 +245,8 @@ impl Linux<'_> {
         }
         words.extend(self.engine.map(|mechanisms| format!("quell={mechanisms}")));
         words.extend(self.options.linux_options.iter().cloned());
-        command_for(self.emulator, self.machine, images, &words)
+        let images = Images { kernel: self.kernel.image.clone(), program: initial.to_owned() };
+        command_for(self.emulator, self.machine, &images, &words)
     }
 
     /// Returns the rotation of a boot's cases. Each boot begins with another case, so that a row doesn't depend on the
@@ -259,20 +266,22 @@ impl Linux<'_> {
     fn boot(&self, program: &Path, cases: &[Case], boot: u16) -> anyhow::Result<Vec<Outcome>> {
         let turned = self.turned(cases, boot);
         let jobs = plan::jobs(&turned);
-        let (images, _file) = initial_files(self.kernel, program, &jobs)?;
-        let mut outcomes = self.boot_once(&images, &turned, jobs.len(), boot)?;
+        // Other comparisons may run at the same time.
+        let archive = self.archive(program, &jobs)?;
+        let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
+        let mut outcomes = self.boot_once(&file, &turned, jobs.len(), boot)?;
         outcomes.rotate_right(self.turn(cases, boot));
         Ok(outcomes)
     }
 
     fn boot_once(
         &self,
-        images: &Images,
+        initial: &Path,
         cases: &[Case],
         jobs: usize,
         boot: u16,
     ) -> anyhow::Result<Vec<Outcome>> {
-        let command = self.command(images, boot)?;
+        let command = self.command(initial, boot)?;
         let name = match self.engine {
             Some(_) => "Linux with the engine",
             None => "Linux",
@@ -300,26 +309,14 @@ impl Linux<'_> {
     }
 }
 
-/// Returns the machine for both kernels.
-fn machine(cpus: u16) -> Machine {
-    Machine {
-        arch: Arch::X86_64,
-        cpus,
-        memory_mb: MEMORY_MB,
-        icount: true,
-        threads: false,
-        accelerator: Accelerator::Tcg,
-    }
-}
-
 /// Returns the emulator's command line for a kernel: memory in two nodes, all CPUs on the first.
-pub(super) fn command_for(
+pub(crate) fn command_for(
     emulator: &Path,
     machine: &Machine,
     images: &Images,
     words: &[String],
 ) -> anyhow::Result<qemu::Command> {
-    let mut command = machine.command(emulator, images, words)?;
+    let mut command = machine.command(emulator, &images.kernel, Some(&images.program), words)?;
     for node in 0..2 {
         let half = machine.memory_mb / 2;
         let cpus = match (node, machine.cpus) {
@@ -338,31 +335,6 @@ pub(super) fn command_for(
         );
     }
     Ok(command)
-}
-
-/// Writes the initial file system with these jobs to a file of its own, because other comparisons may run at the same
-/// time. Returns Linux's boot files, and a guard that removes the file.
-pub(super) fn initial_files(
-    kernel: &linux::Kernel,
-    program: &Path,
-    jobs: &[Job],
-) -> anyhow::Result<(Images, TempPath)> {
-    let archive = linux::initial_files(kernel, program, jobs, &[], &[])?;
-    let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
-    let images = Images { kernel: kernel.image.clone(), program: file.to_path_buf() };
-    Ok((images, file))
-}
-
-/// Writes the initial file system to a file that stays, for a command line that a person will run later.
-fn lasting_initial_files(
-    kernel: &linux::Kernel,
-    program: &Path,
-    name: &str,
-    jobs: &[Job],
-) -> anyhow::Result<Images> {
-    let place = linux::cache().join(name);
-    files::replace(&place, &linux::initial_files(kernel, program, jobs, &[], &[])?)?;
-    Ok(Images { kernel: kernel.image.clone(), program: place })
 }
 
 /// Combines the outcomes of each case in several boots.
@@ -404,7 +376,7 @@ fn run_ours(
     Ok(outcomes)
 }
 
-pub(super) fn counted(cpus: u16) -> String {
+pub(crate) fn counted(cpus: u16) -> String {
     match cpus {
         1 => "1 CPU".to_string(),
         _ => format!("{cpus} CPUs"),
@@ -427,17 +399,15 @@ fn follow(
     bar: &ProgressBar,
     step: impl Fn(&serde_json::Value) -> bool,
 ) -> anyhow::Result<follow::Outcome> {
-    let outcome = follow::run(command, options.limit, |line| match line {
-        follow::Line::Event(event) => {
-            if step(event) {
-                bar.inc(1);
-            }
-            if options.verbose {
-                bar.suspend(|| remark!("  | {event}"));
-            }
+    let outcome = follow::run(command, options.limit, |line| {
+        if options.verbose {
+            bar.suspend(|| remark!("  | {line}"));
         }
-        follow::Line::Text(text) if options.verbose => bar.suspend(|| remark!("  | {text}")),
-        follow::Line::Text(_) => {}
+        if let follow::Line::Event(event) = line
+            && step(event)
+        {
+            bar.inc(1);
+        }
     })?;
     if let (Some(why), false) = (&outcome.failure, outcome.code == Some(1)) {
         // Reading the prefix inside the closure would deadlock.

@@ -3,7 +3,7 @@
 //! The initial file system contains only the static program as `init`, its few modules and its plan.
 
 use super::protocol::{Job, PLAN, PROGRAMS, Program};
-use crate::toolchain;
+use crate::toolchain::{self, downloaded, run_quietly};
 use crate::usage::{self, UsageError};
 use anyhow::{Context, bail};
 use cpio::{NewcBuilder, write_cpio};
@@ -51,6 +51,10 @@ const MODULES: [(&str, &str); 9] = [
 /// The pattern of package names for `--fetch`.
 const PACKAGE: &str = r"^linux-image-6\.12.*-cloud-amd64(-unsigned)?$";
 
+/// The user named no kernel, and none was fetched.
+const NO_KERNEL: &str = "no Linux kernel to compare with: name an image with --kernel, or download Debian's with --fetch \
+                         (needs apt-get and 35 MB)";
+
 /// A kernel to boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -68,9 +72,6 @@ pub fn cache() -> PathBuf {
 }
 
 /// Finds the kernel: the given one, or Debian's, which is fetched on request.
-///
-/// # Errors
-/// If there is none, or it isn't a kernel for x86-64.
 pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow::Result<Kernel> {
     if let Some(image) = named {
         return open(image, modules);
@@ -78,7 +79,7 @@ pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow
     match fetched() {
         Some(image) => open(&image, None),
         None if fetch => open(&download()?, None),
-        None => Err(UsageError::NoKernel.into()),
+        None => Err(UsageError(NO_KERNEL.into()).into()),
     }
 }
 
@@ -89,8 +90,11 @@ fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
     let modules = match modules {
         Some(directory) if directory.join("kernel").is_dir() => Some(directory.to_path_buf()),
         Some(directory) => {
-            let directory = directory.to_path_buf();
-            return Err(UsageError::NoModules { directory }.into());
+            let why = format!(
+                "{} contains no modules: name the directory that contains `kernel`",
+                directory.display()
+            );
+            return Err(UsageError(why).into());
         }
         None => beside(image, &release),
     };
@@ -160,20 +164,9 @@ fn download() -> anyhow::Result<PathBuf> {
     let _ = std::fs::remove_dir_all(&partial);
     std::fs::create_dir_all(&partial).with_context(|| format!("making {}", partial.display()))?;
     remark!("fetching {package}");
-    let run = |command: &mut Command, what: &str| -> anyhow::Result<()> {
-        let output = command.current_dir(&partial).output().with_context(|| what.to_string())?;
-        if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr);
-            bail!("{what} failed: {}", why.trim());
-        }
-        Ok(())
-    };
-    run(Command::new("apt-get").args(["download", &package]), "apt-get download")?;
-    let archive = std::fs::read_dir(&partial)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|kind| kind == "deb"))
-        .context("apt-get download left no package")?;
-    run(Command::new("dpkg").arg("-x").arg(&archive).arg("."), "dpkg -x")?;
+    run_quietly(Command::new("apt-get").args(["download", &package]), &partial)?;
+    let archive = downloaded(&partial, "deb")?;
+    run_quietly(Command::new("dpkg").arg("-x").arg(&archive).arg("."), &partial)?;
     std::fs::remove_file(&archive)?;
     std::fs::rename(&partial, &place).with_context(|| format!("making {}", place.display()))?;
     fetched().context("the package has no kernel image")
@@ -194,13 +187,38 @@ pub fn newest(search: &str) -> Option<String> {
         .map(str::to_string)
 }
 
+/// The guest's target, for any distribution that links statically.
+const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Builds the program that performs the workloads on Linux, and returns its path. Cargo shows its own progress.
+///
+/// It's a separate package (`guest/`), linked statically so that the initial file system needs nothing else. We build it
+/// on demand, beside the host's own build.
+pub fn guest() -> anyhow::Result<PathBuf> {
+    let cargo = toolchain::which("cargo")
+        .context("cargo is not installed; it builds the program that Linux runs")?;
+    let directory = toolchain::target_directory("guest");
+    let status = toolchain::command(&cargo)
+        .current_dir(toolchain::source("guest")?)
+        .args(["build", "--locked", "--release", "--target", GUEST_TARGET])
+        .arg("--target-dir")
+        .arg(&directory)
+        .env("RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .status()
+        .with_context(|| format!("starting {}", cargo.display()))?;
+    if !status.success() {
+        bail!(
+            "building the program that Linux runs failed; it needs the target {GUEST_TARGET} and a C \
+             library to link statically (package libc6-dev)"
+        );
+    }
+    Ok(directory.join(GUEST_TARGET).join("release/init"))
+}
+
 /// Returns the initial file system: an archive in cpio's format `newc`.
 ///
 /// It contains the program, its modules and its plan. It also contains third-party programs to run, and `more` files by
 /// name and content.
-///
-/// # Errors
-/// If the program or a module can't be read.
 pub fn initial_files(
     kernel: &Kernel,
     program: &Path,

@@ -1,34 +1,24 @@
 //! Runs the same workloads on stock Linux and on quell's kernel, in one emulator.
 //!
 //! Both kernels boot in the same QEMU with the same CPUs, memory and options. Its clock counts executed instructions,
-//! so a run repeats byte for byte and instructions compare exactly. On Linux, one static program ([`guest`]) performs
-//! the workloads from the source that quell's own kernel runs.
+//! so a run repeats byte for byte and instructions compare exactly. On Linux, one static program (`guest/`) performs the
+//! workloads from the source that quell's own kernel runs.
 //!
 //! * [`plan`] lists the rows, and [`compare`] runs them;
 //! * [`linux`] finds a kernel and builds the initial file system;
-//! * [`counters`] parses Linux's counters, [`ours`] those of quell's kernel, and [`report`] compares them;
-//! * [`conform`] runs the conformance suite on one Linux, and [`counted`] reads its engine's counters;
-//! * [`soak`] runs third-party programs; [`splats`] finds kernel complaints.
+//! * [`counters`] parses Linux's counters, [`ours`] those of quell's kernel, and [`report`] compares them.
 //!
 //! We don't show time on real hardware. An emulated instruction has no cache misses, an interrupt has no latency, and
 //! the TLBs drop entries that hardware would keep.
 
-mod compare;
-mod conform;
-mod counted;
+pub(crate) mod compare;
 mod counters;
-mod guest;
-mod linux;
+pub(crate) mod linux;
 mod ours;
 mod plan;
-mod protocol;
+pub(crate) mod protocol;
 pub mod report;
-mod soak;
-mod splats;
 
 pub use compare::{Comparison, Options};
-pub use conform::{Check, CheckOutcomes, Programs};
-pub use counted::BootCounters;
 pub use plan::Scale;
-pub use protocol::{ExitKind, Program};
-pub use soak::{ProgramResult, Soak};
+pub use protocol::ExitKind;
