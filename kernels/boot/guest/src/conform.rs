@@ -1,12 +1,11 @@
 //! Runs the conformance suite's programs on Linux: its flushes must keep the contract, as far as programs can see.
 
 use crate::control::{Control, pin};
-use crate::counters::Recorder;
 use crate::linux::Linux;
 use crate::protocol::{Event, Job, STRESS};
 use crate::visitor::{JobProcesses, Visitor};
 use crate::{faults, setup, team};
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use quell_workloads::conformance::programs::Suite;
 use quell_workloads::conformance::stress::{self, Length, Progress};
 use std::cell::{Cell, RefCell};
@@ -21,9 +20,6 @@ const SHORT: u64 = 48 << 20;
 type CheckResult = (String, u64, String);
 
 /// Performs a job and returns the results of its checks.
-///
-/// # Errors
-/// The operation that failed, or the way the program ended. By then all processes of the job have ended.
 pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
     setup::clean()?;
     let (control, others) = (Control::new()?, JobProcesses::new()?);
@@ -33,13 +29,7 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
     }
     let part = |cpu: usize| -> anyhow::Result<Vec<CheckResult>> {
         pin(cpu)?;
-        let home = Linux {
-            control,
-            cpu,
-            cpus: job.team,
-            process: HOME as usize,
-            recorder: Recorder::new(false).into(),
-        };
+        let home = Linux::new(control, cpu, job.team, HOME as usize, false);
         let user = Visitor::new(home, others);
         if stressed {
             return disturbed(&user, job);
@@ -55,18 +45,8 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
         if stressed {
             setup::join_group()?;
         }
-        let results: Vec<_> = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..job.team).map(|cpu| scope.spawn(move || part(cpu))).collect();
-            let panicked = |_| Err(anyhow!("a thread panicked"));
-            let mut results = vec![part(0)];
-            results.extend(others.into_iter().map(|other| other.join().unwrap_or_else(panicked)));
-            results
-        });
-        let mut checks = Vec::new();
-        for result in results {
-            checks.extend(result?);
-        }
-        Ok(Some(checks))
+        let parts: anyhow::Result<Vec<_>> = team::threads(0..job.team, part).into_iter().collect();
+        Ok(Some(parts?.into_iter().flatten().collect()))
     })?;
     let checked = |(name, failures, saw)| Event::Checked { job: number, name, failures, saw };
     Ok(checks.into_iter().map(checked).collect())

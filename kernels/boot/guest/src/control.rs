@@ -1,12 +1,9 @@
 //! State that a job's processes and threads share, and their results.
 
-use crate::counters::Recorder;
-use crate::protocol::Counters;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use quell_workloads::WORDS;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicU64;
 
 /// State that the processes of a job share.
@@ -33,17 +30,9 @@ pub struct Control {
 impl Control {
     /// Returns zeroed state, shared with every process created from now on, for the whole run.
     pub fn new() -> anyhow::Result<&'static Control> {
-        let zero = || AtomicU64::new(0);
-        shared(Control {
-            words: std::array::from_fn(|_| zero()),
-            files: zero(),
-            spawned: zero(),
-            out_of_turn: zero(),
-            turns: zero(),
-            ready: zero(),
-            awake: zero(),
-            places: zero(),
-        })
+        let [files, spawned, out_of_turn, turns, ready, awake, places] = Default::default();
+        let words = std::array::from_fn(|_| AtomicU64::new(0));
+        shared(Control { words, files, spawned, out_of_turn, turns, ready, awake, places })
     }
 }
 
@@ -64,37 +53,6 @@ pub fn shared<T: Sync>(value: T) -> anyhow::Result<&'static T> {
     unsafe {
         place.write(value);
         Ok(&*place)
-    }
-}
-
-/// The measurements of a window.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Window {
-    /// The work done, in the workload's unit.
-    pub done: u64,
-    /// The length of the window in ticks.
-    pub ticks: u64,
-    /// The counters when the window opened.
-    pub before: Counters,
-    /// The counters when it closed.
-    pub after: Counters,
-    /// The histogram of flushes.
-    pub flushes: String,
-}
-
-impl Window {
-    /// Creates a window from a recorder's readings.
-    pub fn new(done: u64, ticks: u64, recorder: Recorder) -> anyhow::Result<Self> {
-        if let Some(error) = recorder.error {
-            bail!("reading the kernel's counters: {error}");
-        }
-        Ok(Window {
-            done,
-            ticks,
-            before: recorder.before,
-            after: recorder.after,
-            flushes: recorder.flushes,
-        })
     }
 }
 

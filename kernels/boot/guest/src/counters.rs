@@ -4,7 +4,8 @@
 //! Flushes come from a histogram on the tracepoint `tlb:tlb_flush`, which slows every flush. So we either time a job or
 //! trace it.
 
-use crate::protocol::{Counters, Event};
+use crate::protocol::{Counters, Event, Window};
+use anyhow::bail;
 use quell_vm::Mark;
 use std::fs::{read_to_string, write};
 
@@ -74,6 +75,15 @@ impl Recorder {
         };
         if let Err(error) = result {
             self.error = Some(error);
+        }
+    }
+
+    /// Returns the measurements of a window.
+    pub fn window(self, done: u64, ticks: u64) -> anyhow::Result<Window> {
+        let Recorder { before, after, flushes, error, .. } = self;
+        match error {
+            Some(error) => bail!("reading the kernel's counters: {error}"),
+            None => Ok(Window { done, ticks, before, after, flushes }),
         }
     }
 

@@ -32,10 +32,6 @@ unsafe extern "C" {
     fn quell_probe_failed();
 }
 
-/// The reasons of faults, as these functions return them.
-const REASONS: [(u64, Fault); 3] =
-    [(1, Fault::NotMapped), (2, Fault::Forbidden), (3, Fault::BeyondEnd)];
-
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     /// `SEGV_MAPERR`: nothing is mapped at the address.
     const NOT_MAPPED: c_int = 1;
@@ -77,10 +73,13 @@ pub fn handle() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Translates the result of these functions.
 fn verdict(code: u64) -> Result<(), Fault> {
-    match REASONS.iter().find(|(known, _)| *known == code) {
-        Some((_, fault)) => Err(*fault),
-        None => Ok(()),
+    match code {
+        0 => Ok(()),
+        1 => Err(Fault::NotMapped),
+        3 => Err(Fault::BeyondEnd),
+        _ => Err(Fault::Forbidden),
     }
 }
 

@@ -57,6 +57,19 @@ pub struct Linux<'c> {
     pub recorder: RefCell<Recorder>,
 }
 
+impl<'c> Linux<'c> {
+    /// Creates one of `cpus` CPUs, in a process.
+    pub fn new(
+        control: &'c Control,
+        cpu: usize,
+        cpus: usize,
+        process: usize,
+        traced: bool,
+    ) -> Self {
+        Linux { control, cpu, cpus, process, recorder: Recorder::new(traced).into() }
+    }
+}
+
 /// Translates the error of a system call for workloads.
 fn workload_error(error: Errno) -> Error {
     match error {

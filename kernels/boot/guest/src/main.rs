@@ -67,14 +67,7 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
             continue;
         }
         let event = match team::perform(&job) {
-            Ok(window) => Event::Done {
-                job: number,
-                done: window.done,
-                ticks: window.ticks,
-                before: window.before,
-                after: window.after,
-                flushes: window.flushes,
-            },
+            Ok(window) => Event::Done { job: number, window },
             Err(error) => Event::Failed { job: number, why: format!("{error:#}") },
         };
         say(serial, &event);

@@ -3,10 +3,9 @@
 //! The processes form a ring on CPU 0. In its turn, each reads its pages and passes the CPU to the next, in one of two
 //! ways ([`Handover`]). Every turn is checked to be in order.
 
-use crate::control::{Control, Window, pin};
-use crate::counters::Recorder;
+use crate::control::{Control, pin};
 use crate::linux::{Linux, ticks};
-use crate::protocol::Handover;
+use crate::protocol::{Handover, Window};
 use anyhow::{Context, bail};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Mark, Protection, User};
@@ -30,9 +29,6 @@ pub enum Ring {
 
 impl Ring {
     /// Creates a ring for this many processes.
-    ///
-    /// # Errors
-    /// If the kernel refuses an eventfd.
     pub fn new(handover: Handover, processes: usize) -> anyhow::Result<Self> {
         let one = |_| eventfd(0, EventfdFlags::CLOEXEC).map(File::from);
         Ok(match handover {
@@ -96,9 +92,6 @@ impl Ring {
 }
 
 /// Runs a process in its place of the ring.
-///
-/// # Errors
-/// The operation that failed, or an error if turns were out of order.
 pub fn run(
     workload: &Workload,
     traced: bool,
@@ -111,7 +104,7 @@ pub fn run(
         workload.get(name).with_context(|| format!("{} has no parameter {name}", workload.name()))
     };
     let (all, count) = (parameter("processes")?, parameter("pages")?);
-    let user = Linux { control, cpu: 0, cpus: 1, process, recorder: Recorder::new(traced).into() };
+    let user = Linux::new(control, 0, 1, process, traced);
     let pages = map(&user, count)?;
     // We round up, so that all processes have the same number of turns.
     let rounds = parameter("switches")?.div_ceil(all);
@@ -144,7 +137,7 @@ pub fn run(
     user.mark(Mark::End);
     ring.give(place)?;
     match control.out_of_turn.load(SeqCst) {
-        0 => Window::new(rounds * all, end - begin, user.recorder.into_inner()).map(Some),
+        0 => user.recorder.into_inner().window(rounds * all, end - begin).map(Some),
         count => bail!("{count} turns were out of order"),
     }
 }

@@ -28,9 +28,6 @@ const PARTS: usize = 400;
 const LAST: usize = 12;
 
 /// Runs every program of the list, one after the other. There may be no list.
-///
-/// # Errors
-/// If the list can't be read.
 pub fn perform(mut say: impl FnMut(&Event)) -> anyhow::Result<()> {
     let list = format!("/{PROGRAMS}");
     if !Path::new(&list).exists() {

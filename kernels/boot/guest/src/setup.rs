@@ -147,9 +147,6 @@ fn group() -> anyhow::Result<()> {
 }
 
 /// Mounts the additional file systems that third-party programs expect, if this kernel has them.
-///
-/// # Errors
-/// The mount that failed.
 pub fn for_programs() -> anyhow::Result<()> {
     let known = read_to_string("/proc/filesystems").context("the kernel's file systems")?;
     for (kind, target) in [

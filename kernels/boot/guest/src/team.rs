@@ -1,10 +1,10 @@
 //! Starts a job's processes and threads, and collects their results.
 
-use crate::control::{Control, Window, pin};
+use crate::control::{Control, pin};
 use crate::counters::Recorder;
 use crate::linux::Linux;
 use crate::pingpong::{self, Ring};
-use crate::protocol::Job;
+use crate::protocol::{Job, Window};
 use crate::setup;
 use anyhow::{Context, anyhow, bail};
 use quell_workloads::{Failure, Workload};
@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, read_to_string};
 use std::io::{Read, Write};
+use std::ops::Range;
 
 /// The file of this process's mappings.
 const MAPS: &str = "/proc/self/maps";
@@ -21,9 +22,6 @@ const MAPS: &str = "/proc/self/maps";
 const SEED: u64 = 1;
 
 /// Performs a job.
-///
-/// # Errors
-/// The operation that failed. By then all processes of the job have ended.
 pub fn perform(job: &Job) -> anyhow::Result<Window> {
     let mut workload = match &job.file {
         Some(text) => Workload::parse(&job.workload, text).map_err(|wrong| anyhow!("{wrong}"))?,
@@ -55,45 +53,45 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
         if limit.is_some() {
             setup::join_group()?;
         }
-        threads(&workload, job, control, process, job.team / count)
+        self::process(&workload, job, control, process, job.team / count)
+    })
+}
+
+/// Runs `body` on a thread for each of these CPUs: this thread for the first, new ones for the others. Returns their
+/// results in order.
+pub fn threads<T: Send>(
+    mut cpus: Range<usize>,
+    body: impl Fn(usize) -> anyhow::Result<T> + Copy + Send,
+) -> Vec<anyhow::Result<T>> {
+    let first = cpus.next();
+    std::thread::scope(|scope| {
+        let others: Vec<_> = cpus.map(|cpu| scope.spawn(move || body(cpu))).collect();
+        let panicked = |_| Err(anyhow!("a thread panicked"));
+        let mut results: Vec<_> = first.map(body).into_iter().collect();
+        results.extend(others.into_iter().map(|other| other.join().unwrap_or_else(panicked)));
+        results
     })
 }
 
 /// Runs the threads of one process. Returns the window, for the first thread of the first process.
-fn threads(
+fn process(
     workload: &Workload,
     job: &Job,
     control: &'static Control,
     process: usize,
-    threads: usize,
+    count: usize,
 ) -> anyhow::Result<Option<Window>> {
     let run = |cpu: usize| -> anyhow::Result<Recorder> {
         pin(cpu)?;
-        let user = Linux {
-            control,
-            cpu,
-            cpus: job.team,
-            process,
-            recorder: Recorder::new(job.traced).into(),
-        };
+        let user = Linux::new(control, cpu, job.team, process, job.traced);
         workload.run(&user, SEED)?;
         Ok(user.recorder.into_inner())
     };
-    let first = process * threads;
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let others: Vec<_> =
-            (first + 1..first + threads).map(|cpu| scope.spawn(move || run(cpu))).collect();
-        let mut results = vec![run(first)];
-        for other in others {
-            results.push(other.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))));
-        }
-        results
-    });
+    let results = threads(process * count..(process + 1) * count, run);
     // We prefer the error of a thread that failed by itself to those of threads that ended because of it.
     let elsewhere =
         |error: &anyhow::Error| matches!(error.downcast_ref(), Some(Failure::Elsewhere));
-    let mut recorders = Vec::new();
-    let mut failure = None;
+    let (mut recorders, mut failure) = (Vec::new(), None);
     for result in results {
         match result {
             Ok(recorder) => recorders.push(recorder),
@@ -111,8 +109,7 @@ fn threads(
         std::array::from_fn(|index| control.words[index].load(std::sync::atomic::Ordering::SeqCst));
     let window =
         quell_workloads::Window::of(&words).context("the workload did not get to its end")?;
-    let recorder = recorders.swap_remove(0);
-    Window::new(window.done, window.nanoseconds, recorder).map(Some)
+    recorders.swap_remove(0).window(window.done, window.nanoseconds).map(Some)
 }
 
 /// A process of a job, and the file that contains its result.
@@ -122,9 +119,6 @@ struct Child {
 }
 
 /// Runs `body` in this many processes. Returns the result of the process that measured.
-///
-/// # Errors
-/// The error of the first process that failed. By then all processes have ended.
 pub fn processes<T: Serialize + DeserializeOwned>(
     count: usize,
     body: &dyn Fn(usize) -> anyhow::Result<Option<T>>,

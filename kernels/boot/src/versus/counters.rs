@@ -8,7 +8,7 @@
 //! and reason 0 without pages is a switch that kept its entries. We count neither.
 
 use super::plan::Case;
-use super::protocol::{Counters, Event};
+use super::protocol::{Counters, Event, Window};
 use super::report::{Outcome, Side};
 use std::collections::BTreeMap;
 
@@ -124,40 +124,29 @@ pub fn outcomes(cases: &[Case], events: &[Event], failure: Option<&str>) -> Vec<
             };
             let timed = window(event(2 * index).ok_or_else(missing)?)?;
             let traced = window(event(2 * index + 1).ok_or_else(missing)?)?;
-            side(case, &timed, &traced)
+            side(case, timed, traced)
         })
         .collect()
 }
 
-/// The results of a job.
-struct Window<'e> {
-    done: u64,
-    ticks: u64,
-    before: &'e Counters,
-    after: &'e Counters,
-    flushes: &'e str,
-}
-
-fn window(event: &Event) -> Result<Window<'_>, String> {
+fn window(event: &Event) -> Result<&Window, String> {
     match event {
-        Event::Done { done, ticks, before, after, flushes, .. } => {
-            Ok(Window { done: *done, ticks: *ticks, before, after, flushes })
-        }
+        Event::Done { window, .. } => Ok(window),
         Event::Failed { why, .. } => Err(why.clone()),
         _ => Err("not the result of a job".to_string()),
     }
 }
 
 /// Creates a side of a row from the timed and the traced job.
-fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
+fn side(case: &Case, timed: &Window, traced: &Window) -> Outcome {
     let all = |counters: &Counters| {
         let calls =
             interrupts(&counters.interrupts, "CAL").ok_or("no row CAL in /proc/interrupts")?;
         let engine = sent(&counters.engine).ok_or("the engine's counter `sent` is not a number")?;
         Ok::<_, &str>(calls + engine)
     };
-    let sent = all(timed.after)?.saturating_sub(all(timed.before)?);
-    let Some(flushes) = invalidations(traced.flushes) else {
+    let sent = all(&timed.after)?.saturating_sub(all(&timed.before)?);
+    let Some(flushes) = invalidations(&traced.flushes) else {
         return Err("the histogram of flushes is incomplete".to_string());
     };
     let operations = case.workload.operations(timed.done);
@@ -171,7 +160,7 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
         let slept = |counters: &Counters| {
             idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
         };
-        slept(timed.after)?.saturating_sub(slept(timed.before)?)
+        slept(&timed.after)?.saturating_sub(slept(&timed.before)?)
     } else {
         0
     };
@@ -192,7 +181,7 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
 }
 
 /// Returns evidence that Linux did not do the row's work.
-fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
+fn doubt(case: &Case, operations: u64, timed: &Window) -> Option<String> {
     let (before, after) = (memory(&timed.before.memory), memory(&timed.after.memory));
     let grown = |prefix: &str| -> u64 {
         let rows = after.iter().filter(|(name, _)| name.starts_with(prefix));
@@ -215,7 +204,7 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::versus::plan::{Scale, rows};
+    use crate::versus::plan;
     use proptest::prelude::*;
 
     const INTERRUPTS: &str = "CAL:        390        711   Function call interrupts\n\
@@ -237,15 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn flushes_are_told_apart_from_requests() {
+    fn flushes_are_told_apart_from_requests_and_none_may_be_lost() {
         let expected = Invalidations { local: 600, remote: 100, whole: 100 };
         assert_eq!(invalidations(HISTOGRAM), Some(expected));
-    }
-
-    #[test]
-    fn a_histogram_that_lost_events_is_refused() {
-        let lost = HISTOGRAM.replace("Dropped: 0", "Dropped: 3");
-        assert_eq!(invalidations(&lost), None);
+        assert_eq!(invalidations(&HISTOGRAM.replace("Dropped: 0", "Dropped: 3")), None);
         assert_eq!(invalidations(""), None);
     }
 
@@ -256,22 +240,13 @@ mod tests {
             memory: String::new(),
             idle: format!("  .idle_sleeptime : {taken} nsecs\n  .idle_sleeptime : 9 nsecs"),
         };
-        Event::Done {
-            job,
-            done: 100,
-            ticks,
-            before: counters(7),
-            after: counters(207),
-            flushes: flushes.to_string(),
-        }
+        let (before, after, flushes) = (counters(7), counters(207), flushes.to_string());
+        Event::Done { job, window: Window { done: 100, ticks, before, after, flushes } }
     }
 
     #[test]
     fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
-        let cases =
-            rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 1, Scale::Times(1))
-                .unwrap()
-                .cases;
+        let cases = plan::of("dontneed", 1);
         // The first CPU slept for 200 of the ticks.
         let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
@@ -283,10 +258,7 @@ mod tests {
 
     #[test]
     fn a_case_without_result_says_why() {
-        let cases =
-            rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
-                .unwrap()
-                .cases;
+        let cases = plan::of("dontneed", 2);
         let failed = Event::Failed { job: 1, why: "no tracefs".to_string() };
         let outcomes = outcomes(&cases, &[done(0, 5_000, ""), failed], Some("no end after 3 s"));
         assert_eq!(outcomes[0], Err("no tracefs".to_string()));
@@ -295,10 +267,7 @@ mod tests {
 
     #[test]
     fn work_that_was_not_done_is_remarked() {
-        let cases =
-            rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Times(1))
-                .unwrap()
-                .cases;
+        let cases = plan::of("swap", 1);
         let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases[..1], &events, None);
         let remark = outcomes[0].as_ref().unwrap().remark.clone();

@@ -10,17 +10,11 @@ use quell_conformance::PolicyText;
 use serde_json::Value;
 
 /// Builds the kernel and its user program, unless they're up to date.
-///
-/// # Errors
-/// If no toolchain can build them.
 pub fn images() -> anyhow::Result<Images> {
     prepare(Arch::X86_64, None, false)
 }
 
 /// Returns the images for a case. They include the file of its workload, if that isn't built in.
-///
-/// # Errors
-/// If they can't be written.
 pub fn with_file(images: &Images, case: &Case) -> anyhow::Result<Images> {
     match case.workload.is_built_in() {
         true => Ok(images.clone()),
@@ -109,14 +103,10 @@ fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::versus::plan::{Scale, rows};
+    use crate::versus::plan;
     use serde_json::json;
 
     fn run(events: Vec<Value>, failure: Option<&str>) -> Outcome {
-        let case =
-            &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
-                .unwrap()
-                .cases[0];
         let run = follow::Outcome {
             events,
             code: None,
@@ -124,7 +114,7 @@ mod tests {
             last_lines: Vec::new(),
             seconds: 1.0,
         };
-        outcome(case, &run)
+        outcome(&plan::of("dontneed", 2)[0], &run)
     }
 
     #[test]

@@ -51,9 +51,6 @@ pub struct Rows {
 
 /// Returns the rows of these workloads on a machine with this number of CPUs. Without workloads, returns those of all
 /// built-in ones.
-///
-/// # Errors
-/// If a parameter of a row is refused.
 pub fn rows(workloads: &[Workload], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
     let mut rows = Rows::default();
     let all = Workload::all();
@@ -195,6 +192,13 @@ pub fn jobs(cases: &[Case]) -> Vec<Job> {
     cases.iter().flat_map(|case| [job(case, false), job(case, true)]).collect()
 }
 
+/// Returns the rows of a built-in workload, for tests.
+#[cfg(test)]
+pub fn of(name: &str, cpus: u16) -> Vec<Case> {
+    let workload = Workload::from_name(name).unwrap();
+    rows(&[workload], cpus, Scale::Times(1)).unwrap().cases
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,19 +237,13 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for() {
-        let cases = rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Quick)
-            .unwrap()
-            .cases;
+        let cases = of("swap", 1);
         assert!(cases.iter().all(|case| case.workload.name() == "swap") && cases.len() == 2);
     }
 
     #[test]
     fn operations_of_readers_are_pages_of_the_measured_passes() {
-        let case =
-            &rows(&[quell_workloads::Workload::from_name("readers").unwrap()], 4, Scale::Times(3))
-                .unwrap()
-                .cases[0];
-        // There are two processes of two threads with three passes, whatever the duration.
-        assert_eq!(case.workload.operations(1_000_000), 3 * 2 * (42 << 20) / 4096);
+        // There are two processes of two threads with one pass, whatever the duration.
+        assert_eq!(of("readers", 4)[0].workload.operations(1_000_000), 2 * (42 << 20) / 4096);
     }
 }

@@ -107,16 +107,9 @@ pub enum Event {
     Done {
         /// The job's place in the plan, from 0.
         job: usize,
-        /// The work done in the window, in the workload's unit.
-        done: u64,
-        /// The length of the window, in ticks of the time-stamp counter.
-        ticks: u64,
-        /// The counters when the window opened.
-        before: Counters,
-        /// The counters when it closed.
-        after: Counters,
-        /// The kernel's histogram of flushes in the window by reason and pages, if it was traced.
-        flushes: String,
+        /// Its measurements.
+        #[serde(flatten)]
+        window: Window,
     },
     /// A check has run.
     Checked {
@@ -171,6 +164,21 @@ pub enum Event {
         /// 0 if the guest followed the plan to its end.
         code: u64,
     },
+}
+
+/// The measurements of a job's window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// The work done in the window, in the workload's unit.
+    pub done: u64,
+    /// The length of the window, in ticks of the time-stamp counter.
+    pub ticks: u64,
+    /// The counters when the window opened.
+    pub before: Counters,
+    /// The counters when it closed.
+    pub after: Counters,
+    /// The kernel's histogram of flushes in the window by reason and pages, if it was traced.
+    pub flushes: String,
 }
 
 /// The kernel's counters at one moment, as the kernel prints them.

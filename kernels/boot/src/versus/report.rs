@@ -397,7 +397,7 @@ fn ratio(linux: f64, quell: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::versus::plan::{Scale, rows};
+    use crate::versus::plan;
 
     fn side(interrupts: f64, instructions: f64) -> Side {
         Side {
@@ -414,19 +414,22 @@ mod tests {
     }
 
     fn report(quell: Outcome) -> Report {
-        let case =
-            &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
-                .unwrap()
-                .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
-        report.add(case, 2, Ok(side(1.0, 11_877.9)), None, None, Some(quell));
+        let linux = Ok(side(1.0, 11_877.9));
+        report.add(&plan::of("dontneed", 2)[0], 2, linux, None, None, Some(quell));
         report
+    }
+
+    fn has(report: &Report, parts: &[&str]) -> String {
+        let text = report.markdown("quell versus linux");
+        parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+        text
     }
 
     #[test]
     fn the_keys_of_the_json_stay() {
         let report = report(Ok(side(0.5, 9_000.0)));
-        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
         let row = &json["rows"][0];
         assert_eq!((&row["workload"], &row["cpus"]), (&"dontneed".into(), &2.into()));
         assert!(row["variant"].is_string());
@@ -435,55 +438,35 @@ mod tests {
                 assert!(row[name][key].is_f64(), "{name} {key}");
             }
         }
+        for name in ["linux_patched", "linux_on_quell"] {
+            assert!(row.get(name).is_none() && json.get(name).is_none(), "{name}");
+        }
         assert!(report.complete());
     }
 
     #[test]
     fn a_missing_side_is_said_and_no_number_is_made_up() {
         let report = report(Err("it panicked".to_string()));
-        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
-        assert!(json["rows"][0]["quell"].is_null());
-        let text = report.markdown("quell versus linux");
-        assert!(text.contains("quell: it panicked") && text.contains("11 878"), "{text}");
+        assert!(serde_json::to_value(&report).unwrap()["rows"][0]["quell"].is_null());
+        let text = has(&report, &["| dontneed | others busy | 2 | 1.000 | 2.000 | 11 878 |"]);
+        assert!(text.starts_with("Printed by `quell versus linux`"), "{text}");
+        assert!(text.ends_with("quell: it panicked"), "{text}");
         assert!(!report.complete());
     }
 
     #[test]
-    fn the_markdown_says_what_printed_it() {
-        let text = report(Err("it panicked".to_string())).markdown("quell versus linux");
-        assert!(text.starts_with("Printed by `quell versus linux`"), "{text}");
-        assert!(text.contains("| dontneed | others busy | 2 | 1.000 | 2.000 | 11 878 |"), "{text}");
-        assert!(text.ends_with("quell: it panicked"), "{text}");
-    }
-
-    #[test]
-    fn linux_on_quell_stands_beside_linux_if_it_was_asked_for() {
-        let case =
-            &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
-                .unwrap()
-                .cases[0];
-        let mut report = Report::new("6.12", "QEMU", Policy::ALL);
-        assert!(!serde_json::to_string(&report).unwrap().contains("linux_on_quell"));
-        report.linux_on_quell = Some("6.12, quell=all".to_string());
-        let on_quell = Some(Ok(side(0.25, 5_938.95)));
-        report.add(case, 2, Ok(side(1.0, 11_877.9)), None, on_quell, None);
-        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
-        assert_eq!(json["rows"][0]["linux_on_quell"]["interrupts"], 0.25);
-        let text = report.markdown("quell versus linux");
-        let row = "| dontneed | others busy | 2 | 1.000 | 0.250 | 0.25 | 2.000 | 2.000 | 1.00 | 11 878 | 5 939 | 0.50 |";
-        assert!(text.contains(row), "{text}");
-        assert!(text.contains("(6.12, quell=all)"), "{text}");
-    }
-
-    #[test]
-    fn a_patched_linux_has_a_table_of_its_own() {
+    fn other_linuxes_stand_beside_linux_if_they_were_asked_for() {
         let mut report = report(Err("not asked".to_string()));
         report.linux_patched = Some("6.12".to_string());
         report.rows[0].linux_patched = Some(side(0.5, 11_877.9));
-        let text = report.markdown("quell versus linux");
-        assert!(text.contains("interrupts, patched"), "{text}");
-        assert!(text.contains("| dontneed | others busy | 2 | 1.000 | 0.500 | 0.50 |"));
+        let row = "| dontneed | others busy | 2 | 1.000 | 0.500 | 0.50 |";
+        has(&report, &["interrupts, patched", row]);
         report.linux_on_quell = Some("6.12, quell=all".to_string());
+        report.rows[0].linux_on_quell = Some(side(0.25, 5_938.95));
+        let row = "| 2 | 1.000 | 0.250 | 0.25 | 2.000 | 2.000 | 1.00 | 11 878 | 5 939 | 0.50 |";
+        has(&report, &["(6.12, quell=all)", row]);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["rows"][0]["linux_on_quell"]["interrupts"], 0.25);
         assert_eq!(report.with_linux(), [RowFilter::LinuxPatched, RowFilter::LinuxOnQuell]);
     }
 
@@ -491,20 +474,15 @@ mod tests {
     fn several_boots_are_their_median_and_say_how_far_apart_they_are() {
         assert_eq!(Side::median(&[]), None);
         assert_eq!(Side::median(&[side(1.0, 7.0)]), Some(side(1.0, 7.0)));
-        let boots = [(4.0, 100.0), (1.0, 100.0), (2.0, 100.0)];
-        let boots = boots.map(|(interrupts, instructions)| side(interrupts, instructions));
+        let boots = [4.0, 1.0, 2.0].map(|interrupts| side(interrupts, 100.0));
         let median = Side::median(&boots).unwrap();
         assert_eq!((median.interrupts, median.instructions), (2.0, 100.0));
-        let spread = median.spread.clone().unwrap();
-        assert_eq!(spread.interrupts, [1.0, 4.0]);
+        assert_eq!(median.spread.as_ref().unwrap().interrupts, [1.0, 4.0]);
         assert_eq!(Side::median(&boots[..2]).unwrap().interrupts, 2.5);
         let mut report = report(Ok(side(1.0, 50.0)));
         (report.boots, report.rows[0].linux) = (3, Some(median));
-        let text = report.markdown("quell versus linux");
-        let row = "| 2.000 (1.000..4.000) | 2.000 | 100 |";
-        assert!(text.contains(row), "{text}");
-        assert!(text.contains("medians of 3 boots"), "{text}");
-        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        has(&report, &["| 2.000 (1.000..4.000) | 2.000 | 100 |", "medians of 3 boots"]);
+        let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["rows"][0]["linux"]["spread"]["interrupts"][1], 4.0);
         assert!(json["rows"][0]["quell"].get("spread").is_none());
     }
@@ -513,9 +491,8 @@ mod tests {
     #[test]
     fn the_own_kernel_has_no_ratio() {
         let report = report(Ok(side(0.5, 9_000.0)));
-        let text = report.markdown("quell versus linux");
+        let text = has(&report, &["| dontneed | others busy | 2 | 0.500 | 2.000 | 9 000 |"]);
         assert!(!text.contains(": ratio"), "{text}");
-        assert!(text.contains("| dontneed | others busy | 2 | 0.500 | 2.000 | 9 000 |"), "{text}");
     }
 
     #[test]
