@@ -133,6 +133,7 @@ pub enum CpuActivity {
 }
 
 impl CpuActivity {
+    /// Each with its name, in the order of their numbers.
     const ALL: [(CpuActivity, &'static str); 5] = [
         (CpuActivity::Off, "off"),
         (CpuActivity::Kernel, "kernel"),
@@ -208,19 +209,14 @@ impl Cpu {
     /// Records the CPU's activity. Returns the previous one.
     #[inline]
     pub fn set_doing(&self, doing: CpuActivity) -> CpuActivity {
-        let before = self.doing();
+        let (before, _) = self.doing();
         self.doing.store(doing as u8, Relaxed);
         before
     }
 
-    /// Returns the CPU's activity.
-    pub fn doing(&self) -> CpuActivity {
-        CpuActivity::ALL[self.doing.load(Relaxed) as usize].0
-    }
-
-    /// Returns the CPU's activity in a word.
-    pub fn doing_name(&self) -> &'static str {
-        CpuActivity::ALL[self.doing.load(Relaxed) as usize].1
+    /// Returns the CPU's activity, with its name.
+    pub fn doing(&self) -> (CpuActivity, &'static str) {
+        CpuActivity::ALL[self.doing.load(Relaxed) as usize]
     }
 }
 
@@ -273,6 +269,16 @@ pub fn start_next(start: impl FnOnce(u64) -> Result<(), Option<&'static str>>) -
         report::event(&report::Event::Failed { what: "cpu start", why });
     }
     false
+}
+
+/// Halts this CPU until an interrupt was served. Call this with interrupts masked. It turns them on and halts in one
+/// step, so an interrupt that arrives meanwhile ends the halt, and masks them again.
+pub fn halt() {
+    let this = this();
+    this.counters.halts.add(1);
+    let before = this.set_doing(CpuActivity::Halted);
+    arch::cpu::halt();
+    this.set_doing(before);
 }
 
 /// Returns the counters of all CPUs together.

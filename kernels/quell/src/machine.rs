@@ -1,6 +1,7 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
 use crate::mistakes::{Mistake, makes};
+use crate::sync::Masked;
 use crate::{arch, audit, cpu, late, memory, watchdog};
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -28,9 +29,7 @@ pub fn new_root() -> Frame {
 static TAG_BITS: AtomicU8 = AtomicU8::new(0);
 
 /// Makes system-wide tags run out sooner. Call this before the engine is made.
-///
-/// # Errors
-/// If the tags of this processor aren't system-wide, or aren't that wide.
+/// Fails if the tags of this processor aren't system-wide, or aren't that wide.
 pub fn set_tag_bits(bits: u8) -> Result<(), &'static str> {
     match arch::paging::engine_features().tagging {
         Tagging::Global { bits: most } if (1..=most).contains(&bits) => {
@@ -261,17 +260,12 @@ unsafe impl Machine for Kernel {
     }
 
     fn halt(&self, until: u64) {
-        let were_on = arch::cpu::mask_interrupts();
+        let _masked = Masked::new();
         let now = self.now();
         if now < until {
             arch::interrupts::set_timer(until - now);
-            let this = cpu::this();
-            this.counters.halts.add(1);
-            let before = this.set_doing(cpu::CpuActivity::Halted);
-            arch::cpu::halt();
-            this.set_doing(before);
+            cpu::halt();
         }
         watchdog::progress();
-        arch::cpu::restore_interrupts(were_on);
     }
 }

@@ -30,9 +30,7 @@ static MADE: AtomicU8 = AtomicU8::new(Mistake::Nothing as u8);
 
 /// Makes a mistake from now on. `what` is `request`, `here`, `broadcast`, `nmi`, `SkipBarrier` or `SkipInterrupt` in
 /// this machine, or the name of a mutant of the engine or the manager.
-///
-/// # Errors
-/// If there is no such mistake, or the kernel was built without its feature `mutants`.
+/// Fails if there is no such mistake, or the kernel was built without its feature `mutants`.
 pub fn make(what: &str) -> Result<(), &'static str> {
     if cfg!(not(feature = "mutants")) {
         return Err("this kernel was built without the feature `mutants`");

@@ -25,10 +25,7 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
 }
 
 /// Loads the program from its file and maps it with its stacks and control page. Call this once, at boot, before any
-/// root is prepared.
-///
-/// # Errors
-/// If the file is invalid.
+/// root is prepared. Fails if the file is invalid.
 ///
 /// # Safety
 /// `file` is the boot loader's file, in physical memory that is never reused.
@@ -165,18 +162,12 @@ impl Puppet {
         self.until_next()
     }
 
-    /// Loads a word in user mode.
-    ///
-    /// # Errors
-    /// Returns the fault if the handler refused it.
+    /// Loads a word in user mode. Returns the fault if the handler refused it.
     pub fn load(&mut self, address: u64) -> Result<u64, Fault> {
         self.command(layout::command::LOAD, address, 0)
     }
 
-    /// Stores a word in user mode.
-    ///
-    /// # Errors
-    /// Returns the fault if the handler refused it.
+    /// Stores a word in user mode. Returns the fault if the handler refused it.
     pub fn store(&mut self, address: u64, value: u64) -> Result<(), Fault> {
         self.command(layout::command::STORE, address, value).map(|_| ())
     }
@@ -189,10 +180,8 @@ impl Puppet {
 
 /// Runs the program until it ends, on this thread.
 ///
-/// `exit` handles page faults and the manager's system calls. It returns `false` to end the program.
-///
-/// # Errors
-/// Returns the program's message if it panicked.
+/// `exit` handles page faults and the manager's system calls. It returns `false` to end the program. If
+/// the program panicked, this returns its message.
 pub fn run(
     context: &mut Context,
     mut exit: impl FnMut(&mut Context, Exit) -> bool,

@@ -16,9 +16,7 @@ use serde::Serialize;
 pub enum Event<'a> {
     /// The first CPU runs.
     Boot {
-        /// The architecture.
         arch: &'a str,
-        /// Memory in megabytes.
         memory_mb: u64,
         /// Features of the processor that the kernel uses.
         present: Vec<&'static str>,
@@ -26,26 +24,18 @@ pub enum Event<'a> {
         absent: Vec<&'static str>,
     },
     /// All CPUs run.
-    Cpus {
-        /// The number of CPUs.
-        started: usize,
-    },
+    Cpus { started: usize },
     /// One test has run.
     Test {
-        /// Its name.
         name: &'a str,
-        /// Whether it passed.
         passed: bool,
         /// The finding, for people.
         detail: String,
     },
     /// A workload has run.
     Workload {
-        /// Its name.
         name: &'a str,
-        /// The policy of the engine.
         policy: &'a str,
-        /// The number of CPUs.
         cpus: usize,
         /// The name of its figure.
         metric: &'a str,
@@ -64,23 +54,18 @@ pub enum Event<'a> {
     },
     /// The counters of one CPU since it started.
     Counters {
-        /// The CPU.
         cpu: usize,
-        /// The counts.
         #[serde(flatten)]
         counters: Counters,
     },
     /// A round of a stress has ended.
     Progress {
-        /// The number of rounds so far.
         rounds: u64,
-        /// The number of operations of all CPUs so far.
         operations: u64,
         /// A digest of the operations chosen so far.
         digest: String,
         /// The number of free frames, including those that have a deferred flush.
         free_frames: u64,
-        /// The number of seconds since it began.
         seconds: f64,
     },
     /// The use of tags.
@@ -94,7 +79,6 @@ pub enum Event<'a> {
     Failed {
         /// The part of the run that failed.
         what: &'a str,
-        /// The reason.
         why: &'a str,
     },
 }
@@ -131,7 +115,7 @@ pub fn dump_cpus() {
     for index in 0..cpu::count() {
         let cpu = cpu::cpu(index);
         let pc = cpu.last_pc.load(Ordering::Relaxed);
-        state(index, cpu.doing_name(), pc, &cpu.counters.read());
+        state(index, cpu.doing().1, pc, &cpu.counters.read());
     }
 }
 

@@ -8,7 +8,7 @@
 //! started with waits for ever.
 
 use crate::machine::Kernel;
-use crate::sync::Lock;
+use crate::sync::{Lock, Masked};
 use crate::{arch, cpu, watchdog};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -80,10 +80,9 @@ pub fn init_cpu() {
 /// with this root.
 pub unsafe fn set_space(space: Option<(Frame, Tag)>) {
     let space = space.map_or(0, |(root, tag)| root.address() | u64::from(tag.0));
-    let were_on = arch::cpu::mask_interrupts();
+    let _masked = Masked::new();
     current().space.store(space, Ordering::Relaxed);
     load_space(space);
-    arch::cpu::restore_interrupts(were_on);
 }
 
 /// Loads the address space of [`set_space`].
@@ -171,9 +170,8 @@ pub fn on_every_cpu<T: Send + 'static>(
 
 /// Lets another ready thread of this CPU run, if there is one.
 pub fn yield_now() {
-    let were_on = arch::cpu::mask_interrupts();
+    let _masked = Masked::new();
     switch(false);
-    arch::cpu::restore_interrupts(were_on);
 }
 
 /// Returns whether another thread of this CPU is ready.
@@ -190,24 +188,17 @@ pub fn others_ready() -> bool {
 pub fn wait_until(condition: impl Fn() -> bool) {
     let thread = current();
     loop {
-        let were_on = arch::cpu::mask_interrupts();
+        let _masked = Masked::new();
         // We set this before we read the condition, because a kick after the change clears it.
         thread.waiting.swap(true, Ordering::AcqRel);
         if condition() {
             thread.waiting.store(false, Ordering::Relaxed);
-            arch::cpu::restore_interrupts(were_on);
             return;
         }
         if !switch(false) && thread.waiting.load(Ordering::Acquire) {
-            let this = cpu::this();
-            this.counters.halts.add(1);
-            let before = this.set_doing(cpu::CpuActivity::Halted);
-            // This turns interrupts on and halts in one step, so an interrupt that arrives now ends the halt.
-            arch::cpu::halt();
-            this.set_doing(before);
+            cpu::halt();
         }
         watchdog::progress();
-        arch::cpu::restore_interrupts(were_on);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::machine::{self, Kernel};
 use crate::program::Puppet;
 use crate::report::{self, Event};
 use crate::sched::on_every_cpu;
+use crate::sync::Masked;
 use crate::{accessors, arch, clock, cpu, memory, sched, tables, trap, watchdog};
 use alloc::format;
 use alloc::string::String;
@@ -170,7 +171,7 @@ fn idle() -> Outcome {
     }
     // This thread keeps its CPU busy until the others have halted. If they don't, the watchdog ends the wait.
     sched::wait_spinning(|| {
-        (1..cpu::count()).all(|index| cpu::cpu(index).doing() == cpu::CpuActivity::Halted)
+        (1..cpu::count()).all(|index| cpu::cpu(index).doing().0 == cpu::CpuActivity::Halted)
     });
     let woken = on_every_cpu(|index| index);
     check(woken.len() == cpu::count(), || format!("woken: {woken:?}"))?;
@@ -217,13 +218,12 @@ fn nmi() -> Outcome {
     MASKED.store(0, SeqCst);
     let before = cpu::cpu(target).counters.nmis.get();
     let thread = sched::spawn(target, || {
-        let were_on = arch::cpu::mask_interrupts();
+        let _masked = Masked::new();
         MASKED.store(1, SeqCst);
         while MASKED.load(SeqCst) == 1 {
             TURNED.fetch_add(1, SeqCst);
             arch::cpu::relax();
         }
-        arch::cpu::restore_interrupts(were_on);
     });
     sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
     send(target);

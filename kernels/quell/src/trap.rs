@@ -94,25 +94,27 @@ impl Context {
             // SAFETY: interrupts are masked until user mode runs.
             unsafe { self.enter() };
             this.set_doing(CpuActivity::Kernel);
-            let exit = match self.cause() {
+            match self.cause() {
                 Cause::Interrupt(interrupt) => {
                     self::interrupt(interrupt, self.frame.pc);
                     // A shootdown changes nothing that the caller checks.
-                    if interrupt == Interrupt::Shootdown {
-                        continue;
+                    if interrupt != Interrupt::Shootdown {
+                        arch::cpu::restore_interrupts(true);
+                        return Exit::Interrupt;
                     }
-                    Exit::Interrupt
                 }
-                Cause::Fault(fault) => Exit::Fault(fault),
+                Cause::Fault(fault) => {
+                    arch::cpu::restore_interrupts(true);
+                    return Exit::Fault(fault);
+                }
                 Cause::Call => {
+                    arch::cpu::restore_interrupts(true);
                     this.counters.syscalls.add(1);
-                    Exit::Call(self.call())
+                    return Exit::Call(self.call());
                 }
-                Cause::Nothing => continue,
+                Cause::Nothing => {}
                 Cause::Unexpected => panic!("exception in user mode: {:#x?}", self.frame),
-            };
-            arch::cpu::restore_interrupts(true);
-            return exit;
+            }
         }
     }
 }

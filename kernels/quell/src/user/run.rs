@@ -104,9 +104,7 @@ impl User for Program {
 
 /// Runs one CPU's part of the workload that the kernel chose: `name parameter=value ...`, built in or from the program's
 /// own file.
-///
-/// # Errors
-/// If the text is invalid, or an operation failed.
+/// Fails if the text is invalid, or an operation failed.
 pub fn workload(program: &Program) -> Result<(), String> {
     /// The first CPU reads it, and its memory is never freed.
     static WORKLOAD: spin::Once<Result<Workload, String>> = spin::Once::new();
@@ -142,10 +140,7 @@ fn home() -> u32 {
     control().words[layout::PROCESS_WORD].load(SeqCst) as u32
 }
 
-/// Runs one CPU's part of the stress.
-///
-/// # Errors
-/// Returns a violation of the contract.
+/// Runs one CPU's part of the stress. Returns a violation of the contract as the error.
 pub fn stress(program: &Program) -> Result<(), String> {
     let length = match control().words[layout::LENGTH_WORD].load(SeqCst) {
         time if time >> 63 != 0 => Length::Nanoseconds(time & !(1 << 63)),

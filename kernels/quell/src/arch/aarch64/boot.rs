@@ -4,7 +4,7 @@
 
 use super::{cpu as registers, interrupts, paging, traps};
 use crate::device_tree::DeviceTree;
-use crate::{cpu, memory};
+use crate::{cpu, memory, tables};
 use hermit_dtb::Dtb;
 use smccc::{Hvc, psci};
 
@@ -23,8 +23,9 @@ extern "C" fn boot_first(tree: u64) -> ! {
     // SAFETY: the loader put it there, in the first GB of memory, which is mapped.
     let dtb = unsafe { Dtb::from_raw(memory::pointer::<u8>(tree)) }.expect("a device tree");
     let told = DeviceTree::read(&dtb, tree, "memory@40000000");
-    // SAFETY: the device tree describes this memory.
-    unsafe { paging::map_all_memory(told.end) };
+    // The boot tables map the first GB of memory, which is the second GB of addresses.
+    // SAFETY: the device tree describes this memory, and `boot.s` makes the root with its table of 1 GB pages.
+    unsafe { tables::extend_direct_map(paging::kernel_root(), 2..told.end.div_ceil(1 << 30)) };
     // SAFETY: this memory is mapped now, and doesn't include the image, the file and the tree.
     unsafe { memory::init(told.free) };
     // SAFETY: this is the first CPU, in the upper half.

@@ -4,7 +4,7 @@
 //! so a new root needs no kernel entries.
 
 use super::cpu::processor;
-use crate::{cpu, memory, tables};
+use crate::{cpu, memory};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
 use quell::{Features, Frame, Invalidation, Page, PageRange, Scope, Tag, Tagging, TlbRules};
@@ -19,15 +19,6 @@ pub fn kernel_root() -> Frame {
     // SAFETY: reading a register.
     unsafe { asm!("mrs {}, ttbr1_el1", out(reg) root, options(nomem, nostack, preserves_flags)) };
     Frame::containing(root & entry::ADDRESS)
-}
-
-/// Extends the direct map, which covers the first GB of memory, up to `end`.
-///
-/// # Safety
-/// Memory extends that far, and the boot tables are loaded. The first CPU calls this once.
-pub unsafe fn map_all_memory(end: u64) {
-    // SAFETY: these are the root and its table of 1 GB pages (`boot.s`).
-    unsafe { tables::extend_direct_map(kernel_root(), 2..end.div_ceil(1 << 30)) };
 }
 
 /// Fills the kernel's half of a new root, which has none on this architecture.
@@ -79,36 +70,34 @@ fn issue(what: Invalidation, broadcast: bool) -> u64 {
         level_hint: processor().level_hint,
         wide_addresses: false,
     };
+    let mut count = 0;
     // SAFETY: we're at level 1, and use range operations only if the processor has them.
     unsafe {
         match what {
             Invalidation::Kernel { range, scope } => {
-                let mut count = 0;
                 for operation in tlb::operations(Tag::KERNEL, range, scope, with) {
                     tlb::tlbi_any_tag(operation, scope, broadcast);
                     count += 1;
                 }
-                count
             }
             Invalidation::Range { tag, range, scope } => {
-                let mut count = 0;
                 for operation in tlb::operations(tag, range, scope, with) {
                     tlb::tlbi(operation, scope, broadcast);
                     count += 1;
                 }
-                count
             }
             Invalidation::Tag(tag) => {
                 tlb::tlbi_tag(tag, broadcast);
-                1
+                count = 1;
             }
             // This drops global entries, too.
             Invalidation::All | Invalidation::Everything => {
                 tlb::tlbi_all(broadcast);
-                1
+                count = 1;
             }
         }
     }
+    count
 }
 
 /// Ensures that no instruction fetched before is executed afterwards.

@@ -6,7 +6,7 @@
 
 use super::{cpu as registers, interrupts, paging, traps};
 use crate::device_tree::{DeviceTree, number, text};
-use crate::{cpu, memory};
+use crate::{cpu, memory, tables};
 use core::sync::atomic::Ordering;
 use hermit_dtb::Dtb;
 
@@ -38,8 +38,9 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     let frequency = dtb.get_property("cpus", "timebase-frequency");
     registers::set_frequency(number(frequency.expect("the tree has the clock's frequency")));
     let told = DeviceTree::read(&dtb, tree, "memory@80000000");
-    // SAFETY: the device tree describes this memory.
-    unsafe { paging::map_all_memory(told.end) };
+    // The boot tables map devices in the first GB of addresses, and memory in the third.
+    // SAFETY: the device tree describes this memory, and `boot.s` makes the root with its table of 1 GB pages.
+    unsafe { tables::extend_direct_map(paging::kernel_root(), 3..told.end.div_ceil(1 << 30)) };
     // SAFETY: this memory is mapped now, and doesn't include the image, the file and the tree.
     unsafe { memory::init(told.free) };
     // SAFETY: this is the first CPU, in the upper half.

@@ -19,16 +19,6 @@ pub fn kernel_root() -> Frame {
     Frame::containing(memory::physical(&raw const boot_kernel_root))
 }
 
-/// Extends the direct map, which covers devices and 1 GB of memory, to `end`.
-///
-/// # Safety
-/// Memory extends that far, and the boot tables are loaded. The first CPU calls this once.
-pub unsafe fn map_all_memory(end: u64) {
-    // The first GB contains devices, and memory begins in the third.
-    // SAFETY: these are the root and its table of 1 GB pages (`boot.s`).
-    unsafe { tables::extend_direct_map(kernel_root(), 3..end.div_ceil(1 << 30)) };
-}
-
 /// Copies the kernel's half to a new root. The top level of that half no longer changes in the kernel's own root.
 ///
 /// # Panics
@@ -85,9 +75,7 @@ pub fn invalidate(what: Invalidation) {
             }
             Invalidation::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
             Invalidation::Kernel { range, scope: Scope::Leaf } => {
-                let step = range.stride.bytes();
-                (0..range.strides())
-                    .for_each(|stride| tlb::invalidate_page(range.start.address() + stride * step));
+                range.each().for_each(|page| tlb::invalidate_page(page.address()));
             }
             // No operation with an address drops the walker's cached tables.
             Invalidation::All | Invalidation::Kernel { .. } => tlb::invalidate_all(),

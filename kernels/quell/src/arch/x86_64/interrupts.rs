@@ -1,6 +1,7 @@
 //! The local APIC: interrupts between CPUs, non-maskable interrupts, and the timer.
 
 use crate::clock;
+use crate::sync::Masked;
 use crate::trap::Interrupt;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,12 +28,10 @@ static APICS: [ApicCell; crate::cpu::MAX] =
 
 /// Runs `f` with this CPU's local APIC, interrupts masked.
 fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
-    let were_on = super::cpu::mask_interrupts();
+    let _masked = Masked::new();
     // SAFETY: this is the element of this CPU. Only a non-maskable interrupt can interrupt `f`, and its handler doesn't
     // call this.
-    let result = f(unsafe { (*APICS[super::cpu::index()].0.get()).as_mut() }.expect("initialised"));
-    super::cpu::restore_interrupts(were_on);
-    result
+    f(unsafe { (*APICS[super::cpu::index()].0.get()).as_mut() }.expect("initialised"))
 }
 
 /// Returns the destination field for a CPU's APIC id, in the format that [`LocalApic`] requires in the present mode.
@@ -121,14 +120,13 @@ fn send_x2apic(destination: u64, what: u32) {
 /// stores.
 fn command(destination: u32, what: u32) {
     let registers = REGISTERS.load(Relaxed);
-    let were_on = super::cpu::mask_interrupts();
+    let _masked = Masked::new();
     // SAFETY: these are the registers of this CPU. Nothing comes between the two halves of the command, and the vectors
     // that we send have handlers on every CPU.
     unsafe {
         ((registers + 0x310) as *mut u32).write_volatile(destination);
         ((registers + 0x300) as *mut u32).write_volatile(what);
     }
-    super::cpu::restore_interrupts(were_on);
 }
 
 /// The address of the local APIC's registers in xAPIC mode, the same on every CPU.

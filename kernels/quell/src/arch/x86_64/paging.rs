@@ -136,8 +136,7 @@ pub fn invalidate(what: Invalidation) {
     unsafe {
         match what {
             Invalidation::Range { tag, range, .. } => {
-                let step = range.stride.bytes();
-                let pages = (0..range.strides()).map(|i| range.start.address() + i * step);
+                let pages = range.each().map(Page::address);
                 if pcid && u64::from(tag.0) != loaded_tag() {
                     pages.for_each(|page| tlb::invpcid(tlb::Invpcid::Address, tag, page));
                 } else {
@@ -146,9 +145,7 @@ pub fn invalidate(what: Invalidation) {
             }
             // This drops global entries, too.
             Invalidation::Kernel { range, .. } => {
-                let step = range.stride.bytes();
-                (0..range.strides())
-                    .for_each(|stride| tlb::invlpg(range.start.address() + stride * step));
+                range.each().for_each(|page| tlb::invlpg(page.address()));
             }
             Invalidation::Everything if pcid => {
                 tlb::invpcid(tlb::Invpcid::AllAndGlobal, Tag::KERNEL, 0)
