@@ -28,27 +28,27 @@ pub fn end_requested() -> Option<i32> {
     Some(TOLD.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
 }
 
-/// Registers a running emulator until it is dropped.
-pub struct EmulatorRecord(u32);
+/// A running emulator. It ends when this is dropped, or with this process.
+pub struct Emulator(pub Child);
 
-impl Drop for EmulatorRecord {
-    fn drop(&mut self) {
-        running().retain(|&id| id != self.0);
+impl Emulator {
+    /// Starts an emulator. Fails if it can't be started, or we can't wait for the signals.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        watch()?;
+        // We hold the lock while the process starts, so a signal finds either no process or a registered one.
+        let mut running = running();
+        let child = command.spawn()?;
+        running.push(child.id());
+        Ok(Emulator(child))
     }
 }
 
-/// Starts an emulator that ends with this process.
-///
-/// # Errors
-/// If the emulator can't be started, or we can't wait for the signals.
-pub fn spawn(command: &mut Command) -> io::Result<(Child, EmulatorRecord)> {
-    watch()?;
-    // We hold the lock while the process starts, so a signal finds either no process or a registered one.
-    let mut running = running();
-    let child = command.spawn()?;
-    running.push(child.id());
-    let watched = EmulatorRecord(child.id());
-    Ok((child, watched))
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        running().retain(|&id| id != self.0.id());
+    }
 }
 
 /// Starts the thread that waits for signals, once.
@@ -90,12 +90,12 @@ mod tests {
 
     #[test]
     fn a_signal_ends_what_was_started_and_is_remembered() {
-        let (mut child, watched) = spawn(Command::new("sleep").arg("1000")).unwrap();
+        let mut emulator = Emulator::start(Command::new("sleep").arg("1000")).unwrap();
         low_level::raise(SIGTERM).unwrap();
         // Without the signal, this would wait for a quarter of an hour.
-        assert!(!child.wait().unwrap().success());
+        assert!(!emulator.0.wait().unwrap().success());
         assert_eq!(end_requested(), Some(SIGTERM));
-        drop(watched);
+        drop(emulator);
         assert!(running().is_empty());
     }
 }

@@ -4,7 +4,7 @@
 //! with that event and code 0; an emulator that ends by itself, a crash or a hang never passes. If the kernel is silent
 //! for too long ([`patience`]), we print every CPU's place from the emulator's monitor before we end the machine.
 
-use crate::ending;
+use crate::ending::{Emulator, end_requested};
 use crate::patience::{self, EmulatorWait};
 use crate::qemu::{Command, SERIAL};
 use anyhow::Context;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -97,16 +97,6 @@ impl Read for GrowingFile {
     }
 }
 
-/// Ends the emulator when dropped.
-struct EmulatorProcess(Child);
-
-impl Drop for EmulatorProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Runs the emulator until the kernel is done or was silent for `limit` ([`EmulatorWait`]). Passes each line to `line`.
 ///
 /// # Errors
@@ -138,9 +128,8 @@ pub(crate) fn run_until(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let (child, _watched) = ending::spawn(&mut emulator)
+    let mut child = Emulator::start(&mut emulator)
         .with_context(|| format!("starting {}", command.program.display()))?;
-    let mut child = EmulatorProcess(child);
     let (sender, lines) = mpsc::channel();
     let stdout = child.0.stdout.take().context("the emulator's output")?;
     let stderr = child.0.stderr.take().context("the emulator's messages")?;
@@ -217,7 +206,7 @@ pub(crate) fn run_until(
         outcome.failure = match outcome.code {
             Some(0) => None,
             Some(code) => Some(format!("the kernel ended with code {code} ({})", meaning(code))),
-            None if ending::end_requested().is_some() => Some("ended by a signal".into()),
+            None if end_requested().is_some() => Some("ended by a signal".into()),
             None => Some("the emulator ended before the kernel did".into()),
         };
     }

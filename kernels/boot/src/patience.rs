@@ -50,17 +50,11 @@ impl EmulatorUsage {
     }
 }
 
-/// Decides when to give up on one emulator.
+/// Decides when to give up on one emulator. Everything but the process and the limit is since its last line.
 pub struct EmulatorWait {
     process: u32,
     limit: Duration,
-    silence: QuietPeriod,
     since: Instant,
-}
-
-/// The emulator's times since its last line.
-#[derive(Default)]
-struct QuietPeriod {
     /// The times at the last look.
     before: Option<EmulatorUsage>,
     /// The time that it ran.
@@ -69,9 +63,28 @@ struct QuietPeriod {
     asleep: u32,
 }
 
-impl QuietPeriod {
-    /// Records a look. Returns the reason to give up, if any.
-    fn look(&mut self, now: Option<EmulatorUsage>, limit: Duration) -> Option<String> {
+impl EmulatorWait {
+    /// Creates a record for a process that may run for `limit` without output.
+    pub fn new(process: u32, limit: Duration) -> Self {
+        let (since, ran) = (Instant::now(), Duration::ZERO);
+        EmulatorWait { process, limit, since, before: None, ran, asleep: 0 }
+    }
+
+    /// Records a line of output.
+    pub fn heard(&mut self) {
+        *self = EmulatorWait::new(self.process, self.limit);
+    }
+
+    /// Checks the emulator, a [`LOOK`] after the last check or line. Returns the reason to give up, if any.
+    pub fn look(&mut self) -> Option<String> {
+        if self.since.elapsed() > LAST_RESORT {
+            let seconds = LAST_RESORT.as_secs();
+            return Some(format!("no output for {seconds} s, the longest limit"));
+        }
+        self.judge(EmulatorUsage::read(self.process))
+    }
+
+    fn judge(&mut self, now: Option<EmulatorUsage>) -> Option<String> {
         let before = std::mem::replace(&mut self.before, now);
         let (Some(before), Some(now)) = (before, now) else {
             return None;
@@ -83,34 +96,12 @@ impl QuietPeriod {
             true => self.asleep + 1,
             false => 0,
         };
-        if self.ran > limit {
-            let seconds = limit.as_secs();
+        if self.ran > self.limit {
+            let seconds = self.limit.as_secs();
             return Some(format!("no output for {seconds} s of its processor time"));
         }
         (self.asleep >= ASLEEP)
             .then(|| format!("asleep and without output at {ASLEEP} checks in a row"))
-    }
-}
-
-impl EmulatorWait {
-    /// Creates a record for a process that may run for `limit` without output.
-    pub fn new(process: u32, limit: Duration) -> Self {
-        EmulatorWait { process, limit, silence: QuietPeriod::default(), since: Instant::now() }
-    }
-
-    /// Records a line of output.
-    pub fn heard(&mut self) {
-        self.silence = QuietPeriod::default();
-        self.since = Instant::now();
-    }
-
-    /// Checks the emulator, a [`LOOK`] after the last check or line. Returns the reason to give up, if any.
-    pub fn look(&mut self) -> Option<String> {
-        if self.since.elapsed() > LAST_RESORT {
-            let seconds = LAST_RESORT.as_secs();
-            return Some(format!("no output for {seconds} s, the longest limit"));
-        }
-        self.silence.look(EmulatorUsage::read(self.process), self.limit)
     }
 }
 
@@ -122,10 +113,10 @@ mod tests {
 
     /// Returns the number of looks until we give up, with these times between looks, or `None` if we never do.
     fn looks(ran: Duration, waited: Duration) -> Option<(u32, String)> {
-        let mut silence = QuietPeriod::default();
+        let mut wait = EmulatorWait::new(0, LIMIT);
         (0..10_000).find_map(|look| {
             let spent = EmulatorUsage { ran: ran * look, waited: waited * look };
-            Some((look, silence.look(Some(spent), LIMIT)?))
+            Some((look, wait.judge(Some(spent))?))
         })
     }
 
@@ -149,8 +140,8 @@ mod tests {
 
     #[test]
     fn where_the_host_does_not_tell_only_the_last_resort_is_left() {
-        let mut silence = QuietPeriod::default();
-        assert!((0..10_000).all(|_| silence.look(None, LIMIT).is_none()));
+        let mut wait = EmulatorWait::new(0, LIMIT);
+        assert!((0..10_000).all(|_| wait.judge(None).is_none()));
     }
 
     #[test]

@@ -112,33 +112,20 @@ fn ask(rustc: &Path, arguments: &[&str]) -> Option<String> {
 /// If there is none: the toolchains that we tried, and the command that installs one.
 pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     let target = target(arch);
-    let mut candidates: Vec<(PathBuf, PathBuf)> = Vec::new();
-    if let (Some(rustc), Some(cargo)) = (which("rustc"), which("cargo")) {
-        candidates.push((rustc, cargo));
-    }
-    candidates.push(("/usr/bin/rustc".into(), "/usr/bin/cargo".into()));
+    let found = which("rustc").zip(which("cargo"));
+    let debians = ("/usr/bin/rustc".into(), "/usr/bin/cargo".into());
+    let mut candidates: Vec<(PathBuf, PathBuf)> = found.into_iter().chain([debians]).collect();
     candidates.dedup();
-    let mut seen = Vec::new();
-    let mut with_source = None;
-    for (rustc, cargo) in candidates {
+    let (mut seen, mut with_source) = (Vec::new(), None);
+    for (rustc, cargo) in candidates.into_iter().filter(|(_, cargo)| cargo.is_file()) {
         let (Some(version), Some(sysroot)) =
             (ask(&rustc, &["--version"]), ask(&rustc, &["--print", "sysroot"]))
         else {
             continue;
         };
-        if !cargo.is_file() {
-            continue;
-        }
         let library = Path::new(&sysroot).join("lib/rustlib");
-        let toolchain = |builds_library, linker| Toolchain {
-            rustc: rustc.clone(),
-            cargo: cargo.clone(),
-            version: version.clone(),
-            builds_library,
-            linker,
-        };
         if library.join(target).join("lib").is_dir() {
-            return Ok(toolchain(false, None));
+            return Ok(Toolchain { rustc, cargo, version, builds_library: false, linker: None });
         }
         let host = ask(&rustc, &["-vV"]).unwrap_or_default();
         let host = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
@@ -153,16 +140,15 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
             if linker.is_some() { "" } else { ", no linker (ld.lld)" },
         ));
         if has_source && linker.is_some() && with_source.is_none() {
-            with_source = Some(toolchain(true, linker));
+            with_source = Some(Toolchain { rustc, cargo, version, builds_library: true, linker });
         }
     }
-    match with_source {
-        Some(toolchain) => Ok(toolchain),
-        None => bail!(
+    with_source.with_context(|| {
+        format!(
             "no installed compiler can build for {target}\n  {}\nrun {SETUP} to install one",
             if seen.is_empty() { "no rustc was found".into() } else { seen.join("\n  ") }
-        ),
-    }
+        )
+    })
 }
 
 /// Returns a source to build, at a place relative to this program's source.

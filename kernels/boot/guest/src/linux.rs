@@ -194,20 +194,14 @@ fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
         return Err(Error::NoSpace);
     }
     let write = || -> std::io::Result<OwnedFd> {
-        use std::io::Write;
+        use std::io::Read;
         let mut handle = std::fs::File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(true)
             .open(format!("{FILES}/{file}"))?;
-        let zeros = vec![0; 1 << 16];
-        let mut left = bytes;
-        while left > 0 {
-            let now = left.min(zeros.len() as u64);
-            handle.write_all(&zeros[..now as usize])?;
-            left -= now;
-        }
+        std::io::copy(&mut std::io::repeat(0).take(bytes), &mut handle)?;
         handle.sync_all()?;
         Ok(handle.into())
     };

@@ -13,6 +13,15 @@ const PREFIX: &str = "trial: ";
 /// The processor time that a kernel may run without output.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Returns the first word and the rest of a line that is for us. Fails if the kernel panicked.
+fn said(line: &str) -> anyhow::Result<Option<(&str, &str)>> {
+    let said = line.trim().strip_prefix(PREFIX);
+    match said.map(|said| said.split_once(' ').unwrap_or((said, ""))) {
+        Some(("panic", why)) => bail!("the kernel panicked: {why}"),
+        said => Ok(said),
+    }
+}
+
 /// A kernel's measurements.
 #[derive(Default)]
 pub struct Measurement {
@@ -26,10 +35,9 @@ pub struct Measurement {
 
 impl Report for Measurement {
     fn take(&mut self, line: &str) -> anyhow::Result<bool> {
-        let Some(said) = line.trim().strip_prefix(PREFIX) else {
+        let Some((what, rest)) = said(line)? else {
             return Ok(false);
         };
-        let (what, rest) = said.split_once(' ').unwrap_or((said, ""));
         match what {
             "row" => {
                 let (unit, rest) = rest.split_once(' ').context("a row without a unit")?;
@@ -45,7 +53,6 @@ impl Report for Measurement {
                 self.sound = rest == "sound";
                 return Ok(true);
             }
-            "panic" => bail!("the kernel panicked: {rest}"),
             _ => bail!("the kernel printed an unknown line: {line}"),
         }
         Ok(false)
@@ -102,15 +109,12 @@ pub struct Suite {
 
 impl Report for Suite {
     fn take(&mut self, line: &str) -> anyhow::Result<bool> {
-        let Some(said) = line.trim().strip_prefix(PREFIX) else {
-            return Ok(false);
-        };
-        match said.split_once(' ').unwrap_or((said, "")) {
-            ("held", name) => self.held.push(name.into()),
-            ("failed", name) => self.failed.push(name.into()),
-            ("end", _) => return Ok(true),
-            ("panic", why) => bail!("the kernel panicked: {why}"),
-            _ => bail!("the kernel printed an unknown line: {line}"),
+        match said(line)? {
+            None => {}
+            Some(("held", name)) => self.held.push(name.into()),
+            Some(("failed", name)) => self.failed.push(name.into()),
+            Some(("end", _)) => return Ok(true),
+            Some(_) => bail!("the kernel printed an unknown line: {line}"),
         }
         Ok(false)
     }

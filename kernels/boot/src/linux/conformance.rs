@@ -10,6 +10,7 @@ use crate::versus::compare::MEMORY_MB;
 use crate::versus::linux;
 use crate::versus::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
 use clap::{Args, value_parser};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -124,7 +125,7 @@ impl Conformance {
                 verbose: self.verbose,
             };
             let jobs = self.jobs(cpus);
-            let archive = linux::initial_files(&kernel, &program, &jobs, &[], &[])?;
+            let archive = linux::initial_files(&kernel, &program, &jobs, &[], &BTreeMap::new())?;
             let (outcome, mut splats, counted) = boot.follow(&archive, |event, _| {
                 let (name, failures, saw) = match event {
                     Ok(Event::Checked { name, failures, saw, .. }) => (name, failures, saw),

@@ -58,25 +58,16 @@ impl Entry {
         ]
     }
 
-    fn selftest(&self) -> Program {
-        let name = self.run.join(" ");
+    /// Returns a program of this folder.
+    fn of(&self, folder: &str) -> Program {
+        let mut command = self.run.clone();
+        command[0] = format!("/{folder}/{}", self.run[0]);
         Program {
-            command: std::iter::once(format!("/selftests/{}", self.run[0]))
-                .chain(self.run[1..].iter().cloned())
-                .collect(),
-            name,
+            name: self.run.join(" "),
+            command,
             seconds: self.seconds.unwrap_or(SECONDS),
             memory: self.memory_mb.map(|mb| mb << 20),
             settings: self.settings("1"),
-        }
-    }
-
-    fn own(&self) -> Program {
-        Program {
-            command: std::iter::once(format!("/own/{}", self.run[0]))
-                .chain(self.run[1..].iter().cloned())
-                .collect(),
-            ..self.selftest()
         }
     }
 
@@ -97,12 +88,12 @@ impl Entry {
 }
 
 /// The programs to run, and their files.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct ProgramImage {
     /// The programs.
     pub programs: Vec<Program>,
     /// Each file's path and content.
-    pub files: Vec<(String, Vec<u8>)>,
+    pub files: BTreeMap<String, Vec<u8>>,
     /// The programs left out, with the reason.
     pub skipped: Vec<String>,
 }
@@ -119,24 +110,23 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     let list = read(&crate::edits::read(&place)?).with_context(|| place.display().to_string())?;
     let wanted =
         |program: &Program| only.is_empty() || only.iter().any(|text| program.name.contains(text));
-    let own: Vec<Program> = list.own.iter().map(Entry::own).filter(wanted).collect();
-    let selftests: Vec<Program> =
-        list.selftest.iter().map(Entry::selftest).filter(wanted).collect();
-    let stressors: Vec<Program> =
-        list.stressor.iter().map(|entry| entry.stressor(seconds)).filter(wanted).collect();
+    let of = |entries: &[Entry], program: &dyn Fn(&Entry) -> Program| -> Vec<Program> {
+        entries.iter().map(program).filter(wanted).collect()
+    };
+    let own = of(&list.own, &|entry| entry.of("own"));
+    let selftests = of(&list.selftest, &|entry| entry.of("selftests"));
+    let stressors = of(&list.stressor, &|entry| entry.stressor(seconds));
     if own.is_empty() && selftests.is_empty() && stressors.is_empty() {
         bail!("no program of {} has {} in its name", place.display(), only.join(" or "));
     }
     let lock = Lock::take()?;
-    let mut packed = ProgramImage { programs: Vec::new(), files: Vec::new(), skipped: Vec::new() };
-    let mut files = BTreeMap::new();
+    let mut packed = ProgramImage::default();
     for program in own {
-        let place = program.command[0].trim_start_matches('/');
-        let name = place.trim_start_matches("own/");
+        let name = program.command[0].trim_start_matches("/own/");
         match compile(&lock, name) {
             Ok(built) => {
-                add(place, &built, &mut files)?;
-                add_mkfs(&program, &mut files, &mut packed.skipped)?;
+                packed.add(&program.command[0], &built)?;
+                packed.add_mkfs(&program)?;
                 packed.programs.push(program);
             }
             Err(error) => packed.skipped.push(format!("{name}: {error:#}")),
@@ -144,14 +134,14 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     }
     if !selftests.is_empty() {
         match build(&lock) {
-            Ok(folder) => add_selftests(&folder, selftests, &mut files, &mut packed)?,
+            Ok(folder) => packed.add_selftests(&folder, selftests)?,
             Err(error) => packed.skipped.push(format!("Linux's self-tests: {error:#}")),
         }
     }
     if !stressors.is_empty() {
         match which("stress-ng") {
             Some(program) => {
-                add("usr/bin/stress-ng", &program, &mut files)?;
+                packed.add("/usr/bin/stress-ng", &program)?;
                 packed.programs.extend(stressors);
             }
             None => packed
@@ -160,60 +150,78 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
         }
     }
     // Some programs call `system()`.
-    for (place, program) in [("bin/sh", "dash"), ("bin/cat", "cat"), ("bin/grep", "grep")] {
+    for (place, program) in [("/bin/sh", "dash"), ("/bin/cat", "cat"), ("/bin/grep", "grep")] {
         match which(program) {
-            Some(program) => add(place, &program, &mut files)?,
+            Some(program) => packed.add(place, &program)?,
             None => packed.skipped.push(format!("{program} is missing; some programs call it")),
         }
     }
     // In a self-test, the kernel reads this file into pages that the program may not write.
-    files.insert("etc/passwd".into(), PASSWD.into());
-    packed.files = files.into_iter().collect();
+    packed.files.insert("etc/passwd".into(), PASSWD.into());
     Ok(packed)
 }
 
-/// Adds the `mkfs` that `fresh on TYPE` needs.
-fn add_mkfs(
-    program: &Program,
-    files: &mut BTreeMap<String, Vec<u8>>,
-    skipped: &mut Vec<String>,
-) -> anyhow::Result<()> {
-    let [_, on, kind, ..] = program.command.as_slice() else {
-        return Ok(());
-    };
-    if on == "on" {
-        let name = format!("mkfs.{kind}");
-        match ["/usr/sbin", "/sbin"]
-            .map(|folder| Path::new(folder).join(&name))
-            .iter()
-            .find(|file| file.is_file())
-        {
-            Some(file) => add(&format!("sbin/{name}"), file, files)?,
-            None => skipped.push(format!(
-                "{name} is missing: e2fsprogs, xfsprogs, btrfs-progs, dosfstools and util-linux have such programs"
-            )),
+impl ProgramImage {
+    /// Adds the `mkfs` that `fresh on TYPE` needs.
+    fn add_mkfs(&mut self, program: &Program) -> anyhow::Result<()> {
+        let [_, on, kind, ..] = program.command.as_slice() else {
+            return Ok(());
+        };
+        if on == "on" {
+            let name = format!("mkfs.{kind}");
+            let places = ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).join(&name));
+            match places.iter().find(|file| file.is_file()) {
+                Some(file) => self.add(&format!("/sbin/{name}"), file)?,
+                None => self.skipped.push(format!(
+                    "{name} is missing: e2fsprogs, xfsprogs, btrfs-progs, dosfstools and util-linux have such programs"
+                )),
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-fn add_selftests(
-    folder: &Path,
-    selftests: Vec<Program>,
-    files: &mut BTreeMap<String, Vec<u8>>,
-    packed: &mut ProgramImage,
-) -> anyhow::Result<()> {
-    for program in selftests {
-        let place = program.command[0].trim_start_matches('/').to_string();
-        let file = folder.join(place.trim_start_matches("selftests/"));
-        if file.is_file() {
-            add(&place, &file, files)?;
-            packed.programs.push(program);
-        } else {
-            packed.skipped.push(format!("{}: was not built", program.name));
+    fn add_selftests(&mut self, folder: &Path, selftests: Vec<Program>) -> anyhow::Result<()> {
+        for program in selftests {
+            let place = &program.command[0];
+            let file = folder.join(place.trim_start_matches("/selftests/"));
+            if file.is_file() {
+                self.add(place, &file)?;
+                self.programs.push(program);
+            } else {
+                self.skipped.push(format!("{}: was not built", program.name));
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Adds a program with everything that its loader needs.
+    fn add(&mut self, place: &str, program: &Path) -> anyhow::Result<()> {
+        if !self.add_file(place, program)? {
+            return Ok(());
+        }
+        let output = Command::new("ldd").arg(program).output().context("starting ldd")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // If a thread is cancelled, the C library opens this library by itself.
+        let unwinder = libraries(&text)
+            .find(|library| library.ends_with("/libc.so.6"))
+            .map(|library| library.replace("libc.so.6", "libgcc_s.so.1"))
+            .filter(|library| Path::new(library).is_file());
+        for library in libraries(&text).chain(unwinder.as_deref()) {
+            self.add_file(library, Path::new(library))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a file, and returns whether it is new.
+    fn add_file(&mut self, place: &str, file: &Path) -> anyhow::Result<bool> {
+        let place = place.trim_start_matches('/');
+        if self.files.contains_key(place) {
+            return Ok(false);
+        }
+        let content = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+        self.files.insert(place.into(), content);
+        Ok(true)
+    }
 }
 
 fn read(text: &str) -> anyhow::Result<List> {
@@ -224,30 +232,6 @@ fn read(text: &str) -> anyhow::Result<List> {
         }
     }
     Ok(list)
-}
-
-/// Adds a program with everything that its loader needs.
-fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
-    if files.contains_key(place) {
-        return Ok(());
-    }
-    let read =
-        |file: &Path| std::fs::read(file).with_context(|| format!("reading {}", file.display()));
-    files.insert(place.into(), read(program)?);
-    let output = Command::new("ldd").arg(program).output().context("starting ldd")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    // If a thread is cancelled, the C library opens this library by itself.
-    let unwinder = libraries(&text)
-        .find(|library| library.ends_with("/libc.so.6"))
-        .map(|library| library.replace("libc.so.6", "libgcc_s.so.1"))
-        .filter(|library| Path::new(library).is_file());
-    for library in libraries(&text).chain(unwinder.as_deref()) {
-        let place = library.trim_start_matches('/');
-        if !files.contains_key(place) {
-            files.insert(place.into(), read(Path::new(library))?);
-        }
-    }
-    Ok(())
 }
 
 /// Returns the files in the output of `ldd`.
@@ -310,8 +294,8 @@ mod tests {
         let programs: Vec<Program> = list
             .selftest
             .iter()
-            .map(Entry::selftest)
-            .chain(list.own.iter().map(Entry::own))
+            .map(|entry| entry.of("selftests"))
+            .chain(list.own.iter().map(|entry| entry.of("own")))
             .chain(list.stressor.iter().map(|entry| entry.stressor(10)))
             .collect();
         assert!(programs.len() > 80);

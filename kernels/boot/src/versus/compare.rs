@@ -19,6 +19,7 @@ use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell::Policy;
 use quell_workloads::Workload;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl Comparison {
         let program = linux::guest()?;
         let mut shown = Vec::new();
         for (machine, cases) in &self.runs {
-            for linux in self.linuxes(machine) {
+            for linux in self.linuxes(machine).into_iter().flatten() {
                 for boot in 0..self.options.boots {
                     let jobs = plan::jobs(&linux.turned(cases, boot));
                     let name = format!("initial-{}-{boot}.cpio", machine.cpus);
@@ -169,53 +170,42 @@ impl Comparison {
             .map(|kernel| format!("{}, quell={}", kernel.release, options.mechanisms));
         for (machine, cases) in &self.runs {
             // The kernels alternate, so that changes over time affect both alike.
-            let linuxes: Vec<_> = self.linuxes(machine).collect();
-            let mut boots = vec![Vec::new(); linuxes.len()];
+            let linuxes = self.linuxes(machine);
+            let mut boots = [const { Vec::new() }; 3];
             for boot in 0..options.boots {
                 for (linux, outcomes) in linuxes.iter().zip(&mut boots) {
-                    outcomes.push(linux.boot(&program, cases, boot)?);
+                    if let Some(linux) = linux {
+                        outcomes.push(linux.boot(&program, cases, boot)?);
+                    }
                 }
             }
-            let mut sides = boots.into_iter().map(together);
-            let linux = sides.next().unwrap_or_default();
-            let mut beside = |kernel: &Option<linux::Kernel>| {
-                let outcomes = kernel.as_ref().and_then(|_| sides.next());
-                match outcomes {
-                    Some(outcomes) => outcomes.into_iter().map(Some).collect(),
-                    None => vec![None; cases.len()],
-                }
-            };
-            let (patched, on_quell) = (beside(&self.patched), beside(&self.on_quell));
             let quell = match &images {
-                None => vec![None; cases.len()],
-                Some(Ok(images)) => run_ours(options, emulator, machine, images, cases)?
-                    .into_iter()
-                    .map(Some)
-                    .collect(),
-                Some(Err(error)) => vec![Some(Err(format!("{error:#}"))); cases.len()],
+                None => Vec::new(),
+                Some(Ok(images)) => run_ours(options, emulator, machine, images, cases)?,
+                Some(Err(error)) => vec![Err(format!("{error:#}")); cases.len()],
             };
-            let others = patched.into_iter().zip(on_quell).zip(quell);
-            let sides = linux.into_iter().zip(others);
-            for (case, (linux, ((patched, on_quell), quell))) in cases.iter().zip(sides) {
-                report.add(case, machine.cpus, linux, patched, on_quell, quell);
+            let [linux, patched, on_quell] = boots.map(together);
+            let sides = [linux, patched, on_quell, quell];
+            for (index, case) in cases.iter().enumerate() {
+                // A side that nobody requested has no outcomes.
+                let outcomes = sides.each_ref().map(|side| side.get(index).cloned());
+                report.add(case, machine.cpus, outcomes);
             }
         }
         Ok(report)
     }
 
-    /// Returns the kernels to boot on a machine: stock, patched, with the engine.
-    fn linuxes<'c>(&'c self, machine: &'c Machine) -> impl Iterator<Item = Linux<'c>> {
-        let on_quell = self.on_quell.iter();
-        let on_quell = on_quell.map(|kernel| (kernel, Some(self.options.mechanisms.as_str())));
-        let patched = self.patched.iter().map(|kernel| (kernel, None));
-        let kernels = std::iter::once((&self.kernel, None));
-        let kernels = kernels.chain(patched).chain(on_quell);
-        kernels.map(move |(kernel, engine)| Linux {
-            options: &self.options,
-            emulator: &self.emulator,
-            machine,
-            kernel,
-            engine,
+    /// Returns the kernels to boot on a machine: stock, and perhaps patched and with the engine.
+    fn linuxes<'c>(&'c self, machine: &'c Machine) -> [Option<Linux<'c>>; 3] {
+        let mechanisms = Some(self.options.mechanisms.as_str());
+        let kernels = [
+            (Some(&self.kernel), None),
+            (self.patched.as_ref(), None),
+            (self.on_quell.as_ref(), mechanisms),
+        ];
+        let (options, emulator) = (&self.options, &*self.emulator);
+        kernels.map(|(kernel, engine)| {
+            Some(Linux { options, emulator, machine, kernel: kernel?, engine })
         })
     }
 }
@@ -233,7 +223,7 @@ struct Linux<'c> {
 impl Linux<'_> {
     /// Returns the initial file system with these jobs.
     fn archive(&self, program: &Path, jobs: &[Job]) -> anyhow::Result<Vec<u8>> {
-        linux::initial_files(self.kernel, program, jobs, &[], &[])
+        linux::initial_files(self.kernel, program, jobs, &[], &BTreeMap::new())
     }
 
     /// Returns the command line of a boot. The first boot has no delay between ticks; each later one has a longer one.
@@ -269,19 +259,7 @@ impl Linux<'_> {
         // Other comparisons may run at the same time.
         let archive = self.archive(program, &jobs)?;
         let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
-        let mut outcomes = self.boot_once(&file, &turned, jobs.len(), boot)?;
-        outcomes.rotate_right(self.turn(cases, boot));
-        Ok(outcomes)
-    }
-
-    fn boot_once(
-        &self,
-        initial: &Path,
-        cases: &[Case],
-        jobs: usize,
-        boot: u16,
-    ) -> anyhow::Result<Vec<Outcome>> {
-        let command = self.command(initial, boot)?;
+        let command = self.command(&file, boot)?;
         let name = match self.engine {
             Some(_) => "Linux with the engine",
             None => "Linux",
@@ -290,7 +268,8 @@ impl Linux<'_> {
             1 => String::new(),
             boots => format!(", boot {} of {boots}", boot + 1),
         };
-        let bar = progress(format!("{name} on {}{which}", counted(self.machine.cpus)), jobs as u64);
+        let bar =
+            progress(format!("{name} on {}{which}", counted(self.machine.cpus)), jobs.len() as u64);
         let outcome = follow(self.options, command, &bar, |event| {
             matches!(event["event"].as_str(), Some("done" | "failed"))
         })?;
@@ -304,8 +283,9 @@ impl Linux<'_> {
                 remark!("Linux lacks {what}: {why}");
             }
         }
-        let failure = outcome.failure.as_deref();
-        Ok(counters::outcomes(cases, &events, failure))
+        let mut outcomes = counters::outcomes(&turned, &events, outcome.failure.as_deref());
+        outcomes.rotate_right(self.turn(cases, boot));
+        Ok(outcomes)
     }
 }
 

@@ -12,15 +12,6 @@ use super::protocol::{Counters, Event, Window};
 use super::report::{Outcome, Side};
 use std::collections::BTreeMap;
 
-/// One line of the histogram.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Flush {
-    reason: u64,
-    /// The number of pages; `None` means all.
-    pages: Option<u64>,
-    count: u64,
-}
-
 /// The flushes of a window.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Invalidations {
@@ -65,45 +56,34 @@ fn memory(text: &str) -> BTreeMap<&str, u64> {
         .collect()
 }
 
-/// Parses the lines of a histogram, for example `{ reason: 3, pages: 1 } hitcount: 17`.
-fn flushes(text: &str) -> Vec<Flush> {
+/// Returns the invalidations of a histogram, or `None` if events were lost. Its lines are, for example,
+/// `{ reason: 3, pages: 1 } hitcount: 17`.
+fn invalidations(text: &str) -> Option<Invalidations> {
     let field = |line: &str, name: &str| -> Option<u64> {
-        let rest = &line[line.find(name)? + name.len()..];
-        let rest = rest.trim_start();
+        let rest = line[line.find(name)? + name.len()..].trim_start();
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         rest[..end].parse().ok()
     };
-    text.lines()
-        .filter_map(|line| {
-            Some(Flush {
-                reason: field(line, "reason:")?,
-                // This is -1, which Linux prints without its sign.
-                pages: Some(field(line, "pages:")?).filter(|&pages| pages < 1 << 52),
-                count: field(line, "hitcount:")?,
-            })
-        })
-        .collect()
-}
-
-/// Returns the invalidations of a histogram, or `None` if events were lost.
-fn invalidations(text: &str) -> Option<Invalidations> {
-    let mut sum = Invalidations::default();
-    let dropped = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Dropped:")?.trim().parse::<u64>().ok());
-    if dropped != Some(0) {
+    if text.lines().find_map(|line| field(line, "Dropped:")) != Some(0) {
         return None;
     }
-    for flush in flushes(text) {
-        let all = flush.count.saturating_mul(flush.pages.unwrap_or(1));
-        match flush.reason {
+    let mut sum = Invalidations::default();
+    for line in text.lines() {
+        let fields = ["reason:", "pages:", "hitcount:"].map(|name| field(line, name));
+        let [Some(reason), Some(pages), Some(count)] = fields else {
+            continue;
+        };
+        // All pages are -1, which Linux prints without its sign.
+        let pages = Some(pages).filter(|&pages| pages < 1 << 52);
+        let all = count.saturating_mul(pages.unwrap_or(1));
+        match reason {
             // Reason 4 is a sent request.
             4 => continue,
             1 => sum.remote = sum.remote.saturating_add(all),
             _ => sum.local = sum.local.saturating_add(all),
         }
-        if flush.pages.is_none() {
-            sum.whole = sum.whole.saturating_add(flush.count);
+        if pages.is_none() {
+            sum.whole = sum.whole.saturating_add(count);
         }
     }
     Some(sum)

@@ -8,7 +8,7 @@ use crate::usage::{self, UsageError};
 use anyhow::{Context, bail};
 use cpio::{NewcBuilder, write_cpio};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -224,7 +224,7 @@ pub fn initial_files(
     program: &Path,
     jobs: &[Job],
     programs: &[Program],
-    more: &[(String, Vec<u8>)],
+    more: &BTreeMap<String, Vec<u8>>,
 ) -> anyhow::Result<Vec<u8>> {
     const DIRECTORY: u32 = 0o040_755;
     const FILE: u32 = 0o100_755;

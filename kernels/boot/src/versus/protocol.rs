@@ -91,23 +91,16 @@ pub enum Handover {
 pub enum Event {
     /// Linux has started.
     Linux {
-        /// The kernel's release.
         release: String,
         /// The number of CPUs that are online.
         cpus: usize,
     },
     /// A requirement of jobs is missing.
-    Lacking {
-        /// The requirement's name.
-        what: String,
-        /// The reason.
-        why: String,
-    },
+    Lacking { what: String, why: String },
     /// A job has run.
     Done {
         /// The job's place in the plan, from 0.
         job: usize,
-        /// Its measurements.
         #[serde(flatten)]
         window: Window,
     },
@@ -115,7 +108,6 @@ pub enum Event {
     Checked {
         /// The job's place in the plan, from 0.
         job: usize,
-        /// The check's name.
         name: String,
         /// The number of CPUs on which it failed.
         failures: u64,
@@ -131,7 +123,6 @@ pub enum Event {
     Ended {
         /// The program's place among the programs, from 0.
         program: usize,
-        /// The way in which it ended.
         how: ExitKind,
         /// The time that it took, in milliseconds.
         milliseconds: u64,
@@ -156,7 +147,6 @@ pub enum Event {
     Failed {
         /// The job's place in the plan, from 0.
         job: usize,
-        /// The reason.
         why: String,
     },
     /// The guest is done.

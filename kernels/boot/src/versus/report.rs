@@ -95,6 +95,9 @@ impl Side {
     }
 }
 
+/// The names of a row's sides.
+const SIDES: [&str; 4] = ["linux", "linux_patched", "linux_on_quell", "quell"];
+
 /// A row.
 #[derive(Debug, Serialize)]
 pub struct Row {
@@ -234,25 +237,14 @@ impl Report {
         }
     }
 
-    /// Adds a row. If requested, `patched` is a patched Linux, `on_quell` is Linux with the engine, and `quell` is
-    /// quell's own kernel.
-    pub fn add(
-        &mut self,
-        case: &Case,
-        cpus: u16,
-        linux: Outcome,
-        patched: Option<Outcome>,
-        on_quell: Option<Outcome>,
-        quell: Option<Outcome>,
-    ) {
+    /// Adds a row with the outcomes of [`SIDES`]. Those that nobody requested are `None`.
+    pub(super) fn add(&mut self, case: &Case, cpus: u16, outcomes: [Option<Outcome>; 4]) {
         let mut missing = Vec::new();
-        let mut side = |name: &str, outcome: Outcome| {
-            outcome.map_err(|why| missing.push(format!("{name}: {why}"))).ok()
-        };
-        let linux = side("linux", linux);
-        let linux_patched = patched.and_then(|outcome| side("linux_patched", outcome));
-        let linux_on_quell = on_quell.and_then(|outcome| side("linux_on_quell", outcome));
-        let quell = quell.and_then(|outcome| side("quell", outcome));
+        let mut names = SIDES.iter();
+        let [linux, linux_patched, linux_on_quell, quell] = outcomes.map(|outcome| {
+            let name = names.next().unwrap_or(&"");
+            outcome?.map_err(|why| missing.push(format!("{name}: {why}"))).ok()
+        });
         self.rows.push(Row {
             workload: case.workload.name(),
             variant: case.variant.clone(),
@@ -349,13 +341,8 @@ impl Report {
     /// Returns the reasons to doubt rows, one on each line.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         self.rows.iter().flat_map(|row| {
-            let sides = [
-                ("linux", &row.linux),
-                ("linux_patched", &row.linux_patched),
-                ("linux_on_quell", &row.linux_on_quell),
-                ("quell", &row.quell),
-            ];
-            let remarks = sides.into_iter().filter_map(|(name, side)| {
+            let sides = [&row.linux, &row.linux_patched, &row.linux_on_quell, &row.quell];
+            let remarks = SIDES.iter().zip(sides).filter_map(|(name, side)| {
                 Some(format!("{name}: {}", side.as_ref()?.remark.as_ref()?))
             });
             let (workload, variant, cpus) = (row.workload, &row.variant, row.cpus);
@@ -416,7 +403,7 @@ mod tests {
     fn report(quell: Outcome) -> Report {
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
         let linux = Ok(side(1.0, 11_877.9));
-        report.add(&plan::of("dontneed", 2)[0], 2, linux, None, None, Some(quell));
+        report.add(&plan::of("dontneed", 2)[0], 2, [Some(linux), None, None, Some(quell)]);
         report
     }
 
