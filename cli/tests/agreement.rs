@@ -6,25 +6,11 @@
 //!
 //! If an architecture can't be booted, its test prints `SKIPPED`, or fails if `QUELL_REQUIRE_BOOT` is set.
 
+use crate::boot::{boot, can_boot, last};
+use crate::command::document;
 use serde_json::Value;
-use std::io::Write;
-use std::process::Command;
 
 const LIMIT: f64 = 0.05;
-
-fn quell(arguments: &[String]) -> Result<String, String> {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_quell")).args(arguments).output().expect("quell starts");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    match output.status.success() {
-        true => Ok(String::from_utf8(output.stdout).expect("text")),
-        false => Err(errors),
-    }
-}
-
-fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(String::from).collect()
-}
 
 /// Interrupts, invalidations of single pages, whole invalidations, broadcasts, and waits for broadcasts.
 type Counts = [(&'static str, u64); 5];
@@ -35,37 +21,30 @@ fn sum(counts: &Value, names: &[&str]) -> u64 {
 }
 
 /// Returns the booted kernel's counts.
-fn booted(arch: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &str) -> Counts {
-    let pairs: Vec<_> = parameters.iter().map(|p| p.replace('=', ":")).collect();
-    let pairs = pairs.join(",");
-    let text = format!(
-        "boot {workload} --arch {arch} --cpus {cpus} --icount --json --option policy={policy} \
-         --option parameters={pairs}"
+fn booted(arch: &str, workload: &str, parameters: &str, cpus: u32, policy: &str) -> Counts {
+    let parameters = parameters.replace('=', ":").replace(' ', ",");
+    let run = boot(
+        arch,
+        &format!(
+            "{workload} --cpus {cpus} --icount --option policy={policy} --option parameters={parameters}"
+        ),
     );
-    let events = quell(&words(&text)).unwrap_or_else(|why| panic!("{text}: {why}"));
-    let events = events.lines().map(serde_json::from_str);
-    let run: Value = events
-        .map(|event| event.expect("an event"))
-        .find(|event: &Value| event["event"] == "workload")
-        .expect("a result");
+    let run = last(&run, "workload");
     [
-        ("interrupts", sum(&run, &["shootdowns_taken"])),
-        ("pages", sum(&run, &["local_pages"])),
-        ("whole", sum(&run, &["local_tags", "local_all", "loads_flushed"])),
-        ("broadcasts", sum(&run, &["broadcasts"])),
-        ("waits", sum(&run, &["completions"])),
+        ("interrupts", sum(run, &["shootdowns_taken"])),
+        ("pages", sum(run, &["local_pages"])),
+        ("whole", sum(run, &["local_tags", "local_all", "loads_flushed"])),
+        ("broadcasts", sum(run, &["broadcasts"])),
+        ("waits", sum(run, &["completions"])),
     ]
 }
 
 /// Returns the clock's counts. `machine` is its name, and may be followed by options that change it.
-fn modelled(machine: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &str) -> Counts {
-    let mut text =
-        format!("run {workload} --machine {machine} --cpus {cpus} --policy {policy} --json");
-    for parameter in parameters {
-        text += &format!(" --param {parameter}");
-    }
-    let run = quell(&words(&text)).unwrap_or_else(|why| panic!("{text}: {why}"));
-    let run: Value = serde_json::from_str(&run).expect("a JSON document");
+fn modelled(machine: &str, workload: &str, parameters: &str, cpus: u32, policy: &str) -> Counts {
+    let parameters = parameters.replace(' ', " --param ");
+    let run = document(&format!(
+        "run {workload} --machine {machine} --cpus {cpus} --policy {policy} --json --param {parameters}"
+    ));
     let counts = &run["machine_counts"];
     [
         ("interrupts", sum(counts, &["interrupts_taken"])),
@@ -77,22 +56,18 @@ fn modelled(machine: &str, workload: &str, parameters: &[&str], cpus: u32, polic
 }
 
 /// The runs to compare: workload, parameters, CPUs.
-const RUNS: &[(&str, &[&str], u32)] = &[
-    ("dontneed", &["iterations=50"], 4),
-    ("dontneed", &["iterations=50", "pages=40"], 2),
-    ("swap", &["rounds=3"], 4),
-    ("swap", &["rounds=3", "clean=yes"], 8),
-    ("migrate", &["rounds=2", "size=2M"], 4),
-    ("demand", &["size=4M", "page=4K"], 4),
-    ("pingpong", &["switches=200"], 1),
-    ("protect", &["iterations=50"], 4),
-    ("munmap", &["iterations=50"], 2),
-    ("scattered", &["iterations=10"], 4),
-    (
-        "readers",
-        &["processes=1", "threads=1", "size=6M", "fast=2M", "slow=3M", "ahead=64", "compute=0"],
-        1,
-    ),
+const RUNS: &[(&str, &str, u32)] = &[
+    ("dontneed", "iterations=50", 4),
+    ("dontneed", "iterations=50 pages=40", 2),
+    ("swap", "rounds=3", 4),
+    ("swap", "rounds=3 clean=yes", 8),
+    ("migrate", "rounds=2 size=2M", 4),
+    ("demand", "size=4M page=4K", 4),
+    ("pingpong", "switches=200", 1),
+    ("protect", "iterations=50", 4),
+    ("munmap", "iterations=50", 2),
+    ("scattered", "iterations=10", 4),
+    ("readers", "processes=1 threads=1 size=6M fast=2M slow=3M ahead=64 compute=0", 1),
 ];
 
 /// Workloads that we don't compare. They run for a fixed time instead of a fixed amount of work, or their counts depend
@@ -113,10 +88,7 @@ fn every_workload_is_compared_or_said_not_to_be() {
 
 /// Compares counts on one architecture; `slow` is a machine with slow memory, if there is one.
 fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
-    if let Err(why) = quell(&words(&format!("boot --arch {arch} --check"))) {
-        assert!(std::env::var_os("QUELL_REQUIRE_BOOT").is_none(), "{arch} must boot here: {why}");
-        let line = format!("SKIPPED: booting {arch}: {why}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
+    if !can_boot(arch) {
         return;
     }
     let mut something = 0;
@@ -128,7 +100,7 @@ fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
             }
             // The emulated AArch64 processor invalidates a range with one instruction, but the machine file has one
             // instruction for each page.
-            let of_ranges = parameters.contains(&"pages=40")
+            let of_ranges = parameters.contains("pages=40")
                 || ["protect", "munmap", "scattered"].contains(&workload);
             if arch == "aarch64" && of_ranges {
                 continue;

@@ -5,6 +5,7 @@ mod agreement;
 #[path = "boot/main.rs"]
 mod boot;
 mod cli;
+mod command;
 mod documents;
 mod figures;
 mod hunt;
@@ -15,9 +16,7 @@ mod predict;
 mod record_live;
 mod record_programs;
 mod recorded;
-mod recorded_calls;
 mod report;
-mod search_parts;
 mod sweep;
 #[cfg(target_os = "linux")]
 mod threads;

@@ -11,17 +11,17 @@ fn root() -> PathBuf {
 }
 
 /// Returns the command's output.
-fn printed(arguments: &[&str]) -> String {
+fn printed(line: &str) -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let command = Command::new(cargo)
         .args(["run", "--release", "--"])
-        .args(arguments)
+        .args(line.split(' '))
         .current_dir(root())
         // On the screen, because cargo may wait for another cargo.
         .stderr(Stdio::inherit())
         .output()
         .expect("the command runs");
-    assert!(command.status.success(), "{arguments:?}");
+    assert!(command.status.success(), "{line}");
     String::from_utf8(command.stdout).expect("text")
 }
 
@@ -36,51 +36,35 @@ fn missing<'l>(lines: impl Iterator<Item = &'l str>, text: &str) -> Vec<&'l str>
 
 /// Fails unless the document contains the command's whole output.
 #[track_caller]
-fn holds(document: &str, arguments: &[&str]) {
+fn holds(document: &str, line: &str) {
     let text = text_of(document);
-    let printed = printed(arguments);
+    let printed = printed(line);
     assert!(printed.lines().count() > 5, "{printed}");
     let missing = missing(printed.lines(), &text);
     assert!(
         missing.is_empty() && text.contains(printed.trim_end()),
-        "{document} does not hold what `quell {}` prints; not there:\n{}",
-        arguments.join(" "),
+        "{document} does not hold what `quell {line}` prints; not there:\n{}",
         missing.join("\n")
     );
 }
 
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
-fn the_headlines_are_what_reproduce_prints() {
-    holds("docs/headlines.md", &["reproduce", "--markdown"]);
+fn documents_hold_what_the_command_prints() {
+    holds("docs/headlines.md", "reproduce --markdown");
+    holds("model/experiments/results/guards.txt", "reproduce --guards --markdown");
+    holds("search/adversary/results/mutants.txt", "explore --mutants --markdown");
+    holds("docs/held-out.md", "held-out --calibrate before --markdown");
 }
 
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn the_readme_shows_the_row_of_each_mechanism() {
-    let printed = printed(&["reproduce", "--no-report"]);
+    let printed = printed("reproduce --no-report");
     let rows = || printed.lines().filter(|line| line.contains(" hit"));
     assert_eq!(rows().count(), 5, "{printed}");
     let missing = missing(rows().map(str::trim_end), &text_of("README.md"));
     assert!(missing.is_empty(), "not in README.md:\n{}", missing.join("\n"));
-}
-
-#[test]
-#[ignore = "builds the optimised command: cargo xtask ci figures"]
-fn the_guards_cost_what_reproduce_prints() {
-    holds("model/experiments/results/guards.txt", &["reproduce", "--guards", "--markdown"]);
-}
-
-#[test]
-#[ignore = "builds the optimised command: cargo xtask ci figures"]
-fn the_mutants_die_as_explore_prints() {
-    holds("search/adversary/results/mutants.txt", &["explore", "--mutants", "--markdown"]);
-}
-
-#[test]
-#[ignore = "builds the optimised command: cargo xtask ci figures"]
-fn the_held_out_tables_are_what_held_out_prints() {
-    holds("docs/held-out.md", &["held-out", "--calibrate", "before", "--markdown"]);
 }
 
 #[test]
@@ -106,8 +90,8 @@ fn the_readme_counts_the_held_out_hits_and_misses() {
 fn readers_that_compute_little_do_not_queue_for_locks() {
     for policy in ["all", "all-S3"] {
         for compute in ["compute=70us", "compute=20us", "compute=5us"] {
-            let run = ["run", "readers", "--machine", "xeon-6430-cxl", "--json"];
-            let printed = printed(&[&run[..], &["--policy", policy, "--param", compute]].concat());
+            let run = "run readers --machine xeon-6430-cxl --json";
+            let printed = printed(&format!("{run} --policy {policy} --param {compute}"));
             let run: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
             let count = |key: &str| run["machine_counts"][key].as_f64().expect(key);
             let transfers = count("transfers") / count("faults");

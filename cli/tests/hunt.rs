@@ -1,48 +1,32 @@
 //! `quell hunt` as a user runs it, without the emulated machine. `kernels/boot/hunt/check` runs real hunts.
 
-use std::process::{Command, Output};
+use crate::command::{Ended, Folder, ended};
 
-fn hunt(arguments: &[&str]) -> (Option<i32>, String) {
-    let nowhere = tempfile::tempdir().expect("a folder");
-    let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .arg("hunt")
-        .args(arguments)
-        .env("QUELL_HUNT_CACHE", nowhere.path())
-        // Without programs nothing can be downloaded.
-        .env("PATH", nowhere.path())
-        .output()
-        .expect("it starts");
-    (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+fn hunt(line: &str) -> Ended {
+    let folder = Folder::new();
+    folder.write("file", "no kernel");
+    let mut command = folder.quell(&format!("hunt {line}"));
+    // Without programs nothing can be downloaded.
+    ended(command.env("QUELL_HUNT_CACHE", folder.path()).env("PATH", folder.path()))
 }
 
 #[test]
-fn wrong_arguments_are_refused() {
-    let here = env!("CARGO_MANIFEST_DIR").to_string() + "/Cargo.toml";
-    for (arguments, part) in [
-        (&[][..], "KERNEL"),
-        (&["/no/such/kernel"], "/no/such/kernel: no such file"),
-        (&["quell", "--aggressive", "10"], "--aggressive"),
-        (&["quell", "--plain", "--aggressive", "3"], "--plain"),
-        (&["quell", "--initrd", &here], "leave out --initrd"),
-        (&[&here, "--symbols", &here], "contains no functions"),
-        (&[&here, "--skip", "f"], "give --symbols"),
-        (&[&here, "--frames", "linux-6.12"], "give --symbols"),
-        (&["quell", "--append", "rum=munmap"], "did you mean `run`?"),
-        (&["/dev/zero"], "/dev/zero: not a regular file"),
+fn wrong_arguments_are_refused_and_a_lacking_machine_is_told_with_the_way_to_build_it() {
+    for (line, code, part) in [
+        ("", 2, "KERNEL"),
+        ("/no/such/kernel", 2, "/no/such/kernel: no such file"),
+        ("quell --aggressive 10", 2, "--aggressive"),
+        ("quell --plain --aggressive 3", 2, "--plain"),
+        ("quell --initrd file", 2, "leave out --initrd"),
+        ("file --symbols file", 2, "contains no functions"),
+        ("file --skip f", 2, "give --symbols"),
+        ("file --frames linux-6.12", 2, "give --symbols"),
+        ("quell --append rum=munmap", 2, "did you mean `run`?"),
+        ("/dev/zero", 2, "/dev/zero: not a regular file"),
+        ("file", 1, "quell hunt --setup"),
+        ("--setup", 1, "meson"),
+        ("--setup", 1, "setup-boot --hunt"),
     ] {
-        let (code, text) = hunt(arguments);
-        assert_eq!(code, Some(2), "{arguments:?}: {text}");
-        assert!(text.contains(part), "{arguments:?}: {text}");
+        hunt(line).code(code).stderr(part);
     }
-}
-
-#[test]
-fn without_the_machine_a_hunt_tells_how_to_build_it() {
-    let here = env!("CARGO_MANIFEST_DIR").to_string() + "/Cargo.toml";
-    let (code, text) = hunt(&[&here]);
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("quell hunt --setup"), "{text}");
-    let (code, text) = hunt(&["--setup"]);
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("meson") && text.contains("setup-boot --hunt"), "{text}");
 }

@@ -4,31 +4,25 @@
 //! isn't available, or the host can't record, the tests print `SKIPPED`, past the test harness, and pass.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+use crate::command::{Ended, Folder, ended, skipped};
 use serde_json::Value;
 
 /// We record one program at a time, because a recording would contain the other's load.
 static ALONE: Mutex<()> = Mutex::new(());
-
-fn skipped(what: &str, why: &str) {
-    // Every run must show this, but the harness captures `eprintln!`.
-    let line = format!("SKIPPED: {what}: {}\n", why.trim());
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Runs the script. Returns `None` without Python.
-fn script(arguments: &[&str]) -> Option<Output> {
+fn script(arguments: &[&str]) -> Option<Ended> {
     let mut python = Command::new("python3");
     let python = python.arg(root().join("scripts/record-programs"));
-    python.args(arguments).output().ok()
+    python.args(arguments).output().ok().map(Ended::from)
 }
 
 #[test]
@@ -36,8 +30,7 @@ fn the_page_shows_the_recorded_programs_as_the_script_prints_them() {
     let Some(printed) = script(&["print"]) else {
         return skipped("the tables of docs/programs.md", "there is no python3");
     };
-    assert!(printed.status.success(), "{printed:?}");
-    let printed = String::from_utf8(printed.stdout).unwrap();
+    let printed = printed.code(0).stdout;
     let page = std::fs::read_to_string(root().join("docs/programs.md")).unwrap();
     assert!(printed.lines().count() > 12, "{printed}");
     let is_missing = |line: &&str| !page.lines().any(|there| there == *line);
@@ -50,18 +43,14 @@ fn the_page_shows_the_recorded_programs_as_the_script_prints_them() {
 #[ignore = "records a live host for minutes: `cargo xtask ci host`"]
 fn interrupts_of_each_program_are_attributed_and_its_first_advice_is_the_known_one() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("results.json");
-    let quell = env!("CARGO_BIN_EXE_quell");
-    let to = to.to_str().unwrap();
-    let arguments = ["measure", "--pairs", "1", "--seconds", "0", "--to", to];
-    let output = script(&[&arguments[..], &["--quell", quell]].concat());
-    let Some(output) = output.filter(|output| output.status.code() != Some(3)) else {
+    let folder = Folder::new();
+    let to = folder.join("results.json");
+    let (to, quell) = (to.to_str().unwrap(), env!("CARGO_BIN_EXE_quell"));
+    let arguments = ["measure", "--pairs", "1", "--seconds", "0", "--to", to, "--quell", quell];
+    let Some(output) = script(&arguments).filter(|output| output.code != Some(3)) else {
         return skipped("the recorded programs", "no python3, root or tracefs");
     };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    for line in errors.lines().filter(|line| line.starts_with("SKIPPED")) {
+    for line in output.code(0).stderr.lines().filter(|line| line.starts_with("SKIPPED")) {
         skipped("a recorded program", line);
     }
     let read = |path: &Path| -> Value {
@@ -101,40 +90,27 @@ fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
         return skipped(what, "this kernel does not say which functions its interrupts call");
     }
     let program = root().join("profiler/record/programs/barriers.py");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("recording");
-    let quell = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
-        command.arg("record").args(arguments).arg(&file);
-        command
-    };
-    let output = quell(&["--json", "--overhead", "100", "-o"])
-        .args(["--", "python3"])
-        .args([&program, Path::new("3")])
-        .output()
-        .unwrap();
-    if !output.status.success() {
-        return skipped(what, &String::from_utf8_lossy(&output.stderr));
+    let folder = Folder::new();
+    let mut record = folder.quell("record --json --overhead 100 -o recording -- python3");
+    let output = ended(record.arg(program).arg("3"));
+    if output.code != Some(0) {
+        return skipped(what, &output.stderr);
     }
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let told = output.json();
     // The program prints how many barriers there were.
-    let barriers: f64 = errors.split_whitespace().next().unwrap().parse().unwrap();
+    let barriers: f64 = output.stderr.split_whitespace().next().unwrap().parse().unwrap();
     let others = told["others"].as_array().unwrap();
     let sent = others.iter().find(|other| other["cause"] == "membarrier");
     let sent = sent.map_or(0.0, |sent| sent["count"].as_f64().unwrap());
     if sent < MANY {
-        return skipped(
-            what,
-            &format!("it sent {sent} interrupts: its threads did not run side by side"),
-        );
+        let few = format!("it sent {sent} interrupts: its threads did not run side by side");
+        return skipped(what, &few);
     }
     // Some of the time, both threads run on one CPU, or the other thread is preempted.
     assert!(sent <= barriers * 1.05, "{told}");
     let shootdowns = told["interrupts"].as_f64().unwrap();
     assert!(shootdowns * 2.0 < sent, "{told}");
-    let shown = quell(&["--import"]).output().unwrap();
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = folder.run("record --import recording").stdout;
     let is_told = |line: &str| line.starts_with("Not TLB") && line.contains("for membarrier");
     assert!(shown.lines().any(is_told), "{shown}");
 }

@@ -7,10 +7,9 @@
 #[path = "../../profiler/record/tests/browser/mod.rs"]
 mod browser;
 
-use std::process::{Command, Output};
-
+use crate::command::{Ended, ended, quell};
 use browser::Browser;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A script that measures the report.
 const MEASURE: &str = r##"
@@ -50,12 +49,25 @@ fn digits(value: &Value) -> String {
     }
 }
 
-/// Runs the command, whose last argument is the page to write. Returns its output and the page.
-fn drawn(browser: &Browser, arguments: &[&str]) -> (Output, String) {
+/// Runs the command, whose last argument is the page to write. Returns how it ended and the page.
+fn drawn(browser: &Browser, line: &str) -> (Ended, String) {
     let path = browser.folder().join("page.html");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
-    let output = command.args(arguments).arg(&path).output().unwrap();
-    (output, std::fs::read_to_string(&path).unwrap_or_default())
+    let ended = ended(quell(line).arg(&path));
+    (ended, std::fs::read_to_string(&path).unwrap_or_default())
+}
+
+/// Fails unless the page fits windows of a phone, a tablet and a laptop. Returns what the script found in each.
+fn assert_fits(browser: &Browser, page: &str) -> Vec<Value> {
+    let in_window = |width: u32| {
+        let found = browser.ask(page, width, MEASURE);
+        assert_eq!(found["room"], width, "{found}");
+        assert_eq!(found["wide"], json!([]), "at {width}");
+        assert!(found["scroll"].as_u64() <= Some(u64::from(width)), "at {width}: {found}");
+        assert_eq!(found["over"], json!([]), "at {width}");
+        found
+    };
+    browser.check_contrast(page);
+    [390, 768, 1280].map(in_window).into()
 }
 
 #[test]
@@ -64,10 +76,8 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
     let Some(browser) = Browser::find("the report") else {
         return;
     };
-    let (output, report) =
-        drawn(&browser, &["reproduce", "--only", "dontneed", "--json", "--report"]);
-    assert!(output.status.success(), "{output:?}");
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (output, report) = drawn(&browser, "reproduce --only dontneed --json --report");
+    let json = output.code(0).json();
     let expected: Vec<Vec<String>> = json["rows"]
         .as_array()
         .unwrap()
@@ -89,17 +99,11 @@ fn the_report_fits_its_window_and_says_what_the_json_says() {
             ]
         })
         .collect();
-    for width in [390, 768, 1280] {
-        let found = browser.ask(&report, width, MEASURE);
-        assert_eq!(found["room"], width, "{found}");
-        assert_eq!(found["wide"].as_array().unwrap().len(), 0, "at {width}: {found}");
-        assert!(found["scroll"].as_u64() <= Some(u64::from(width)), "at {width}: {found}");
+    for found in assert_fits(&browser, &report) {
         assert!(found["drawings"].as_u64() > Some(3), "{found}");
-        assert_eq!(found["over"], serde_json::json!([]), "at {width}");
         let rows: Vec<Vec<String>> = serde_json::from_value(found["rows"].clone()).unwrap();
-        assert_eq!(rows, expected, "at {width}");
+        assert_eq!(rows, expected);
     }
-    browser.check_contrast(&report);
     // The test must notice a page that is too wide.
     let wide = report.replace("<h2>", "<div style=\"width:1500px\">too wide</div><h2>");
     let found = browser.ask(&wide, 1280, MEASURE);
@@ -113,10 +117,10 @@ fn no_text_of_the_report_lies_on_other_text() {
     let Some(browser) = Browser::find("the report of the readers") else {
         return;
     };
-    let (output, report) = drawn(&browser, &["reproduce", "--only", "readers", "--report"]);
-    assert!(output.status.success(), "{output:?}");
+    let (output, report) = drawn(&browser, "reproduce --only readers --report");
+    output.code(0);
     let found = browser.ask(&report, 1280, MEASURE);
-    assert_eq!(found["over"], serde_json::json!([]));
+    assert_eq!(found["over"], json!([]));
 }
 
 #[cfg(target_os = "linux")]
@@ -126,16 +130,11 @@ fn the_page_on_zeroing_fits_its_window() {
     let Some(browser) = Browser::find("the page on zeroing") else {
         return;
     };
-    let brief = ["--seconds", "1", "--max-bytes", "64K", "--html"];
-    let (output, page) = drawn(&browser, &[&["measure", "clear"], &brief[..]].concat());
+    let brief = "measure clear --seconds 1 --max-bytes 64K --html";
+    let (output, page) = drawn(&browser, brief);
     // A missed target is no failure here.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    for width in [390, 768, 1280] {
-        let found = browser.ask(&page, width, MEASURE);
-        assert_eq!(found["wide"], serde_json::json!([]), "at {width}");
-        assert!(found["scroll"].as_u64() <= Some(u64::from(width)), "{found}");
+    assert!(matches!(output.code, Some(0 | 1)), "{output:?}");
+    for found in assert_fits(&browser, &page) {
         assert_eq!(found["drawings"], 1, "{found}");
-        assert_eq!(found["over"], serde_json::json!([]), "at {width}");
     }
-    browser.check_contrast(&page);
 }

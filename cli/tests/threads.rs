@@ -4,9 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 #[cfg(target_arch = "x86_64")]
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+#[cfg(target_arch = "x86_64")]
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::command::{Ended, Folder, ended, skipped};
 use rustix::process::{Resource, Rlimit, getuid, setrlimit};
 
 /// A user without other processes, so that the limit counts only those of the command. Only root can become this user.
@@ -35,37 +37,27 @@ const COMMANDS: &[&str] = &[
     "try --env N=1 --seconds 1 -- true",
 ];
 
-/// Runs the command with a limit. Returns its exit code, its output and its errors.
-fn limited(line: &str, of: Resource, most: u64) -> (Option<i32>, String, String) {
-    let arguments: Vec<_> = line.split(' ').collect();
-    let folder = tempfile::tempdir().expect("a folder");
+/// Runs the command with a limit.
+fn limited(line: &str, of: Resource, most: u64) -> Ended {
+    let folder = Folder::new();
     let everyone = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path(), everyone).expect("the folder is ours");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
-    command
-        .args(&arguments)
-        .current_dir(folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut command = folder.quell(line);
     if getuid().is_root() {
         command.uid(NOBODY_ELSE);
     }
     let limit = Rlimit { current: Some(most), maximum: Some(most) };
     // SAFETY: one system call, which allocates nothing.
     unsafe { command.pre_exec(move || Ok(setrlimit(of, limit)?)) };
-    let child = command.spawn().expect("quell starts");
     let began = Instant::now();
-    let output = child.wait_with_output().expect("quell ends");
-    assert!(began.elapsed() < Duration::from_secs(300), "{arguments:?}: it stood still");
+    let ended = ended(&mut command);
+    assert!(began.elapsed() < Duration::from_secs(300), "{line}: it stood still");
     let left = folder.path().read_dir().expect("the folder");
     let left: Vec<_> = left.map(|entry| entry.expect("a file").file_name()).collect();
     // A sweep keeps its results, however few, so that it can continue.
     let left = left.iter().filter(|name| *name != "quell-sweep.jsonl").count();
-    assert_eq!(left, 0, "{arguments:?} left something behind");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (shown, said) = (text(&output.stdout), text(&output.stderr));
-    (output.status.code(), shown, said)
+    assert_eq!(left, 0, "{line} left something behind");
+    ended
 }
 
 #[test]
@@ -75,7 +67,8 @@ fn no_command_panics_or_hangs_where_no_thread_can_be_made() {
         // Without root, the limit also counts this user's other processes.
         let limits: &[u64] = if getuid().is_root() { &[1, 2, 3] } else { &[1] };
         for &threads in limits {
-            let (code, shown, said) = limited(arguments, Resource::Nproc, threads);
+            let Ended { code, stdout: shown, stderr: said } =
+                limited(arguments, Resource::Nproc, threads);
             // A measurement of the host lists each failed benchmark among its results.
             let failed = "Resource temporarily unavailable";
             let refused = said.contains("no more threads") || (shown + &said).contains(failed);
@@ -124,39 +117,35 @@ impl Drop for ThreadLimit {
 #[ignore = "takes as long as many other tests: `cargo xtask ci limits`"]
 fn a_recording_needs_no_thread_of_its_own() {
     if ThreadLimit::new(1).is_none() {
-        eprintln!("SKIPPED: this needs root and control groups that limit threads (`pids`)");
-        return;
+        return skipped(
+            "a limit",
+            "this needs root and control groups that limit threads (`pids`)",
+        );
     }
-    let own = std::process::id().to_string();
-    let of_a_process = ["record", "--seconds", "0.5", "-p", &own, "-o", "recording"];
-    let of_a_command = ["record", "-o", "recording", "--", "true"];
-    let of_all = ["top", "--seconds", "1.2"];
+    let of_a_process = format!("record --seconds 0.5 -p {} -o recording", std::process::id());
     // The second needs a process for the command.
-    for (arguments, least) in [(&of_a_process[..], 1), (&of_a_command, 2), (&of_all, 1)] {
+    for (arguments, least) in
+        [(&*of_a_process, 1), ("record -o recording -- true", 2), ("top --seconds 1.2", 1)]
+    {
         for most in 1..=4 {
             let group = ThreadLimit::new(most).expect("a group, as before");
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = Folder::new();
             let into = group.0.join("cgroup.procs");
-            let enter = format!("echo $$ > {} && exec \"$0\" \"$@\"", into.display());
-            let output = Command::new("sh")
-                .args(["-c", &enter, env!("CARGO_BIN_EXE_quell")])
-                .args(arguments)
-                .current_dir(folder.path())
-                .output()
-                .expect("a shell");
-            let said = String::from_utf8_lossy(&output.stderr);
-            let written = folder.path().join("recording").exists();
-            if output.status.code() == Some(0) {
-                assert!(most >= least, "{arguments:?} with {most}: {said}");
+            let (into, quell) = (into.display(), env!("CARGO_BIN_EXE_quell"));
+            let enter = format!("echo $$ > {into} && exec '{quell}' {arguments}");
+            let mut shell = Command::new("sh");
+            let shell = shell.args(["-c", &enter]).current_dir(folder.path());
+            let Ended { code, stderr: said, .. } = ended(shell);
+            let written = folder.has("recording");
+            if code == Some(0) {
+                assert!(most >= least, "{arguments} with {most}: {said}");
                 let refused = said.contains("cannot record");
-                assert!(written || refused || arguments[0] == "top", "{said}");
+                assert!(written || refused || arguments.starts_with("top"), "{said}");
             } else {
                 let told = said.contains("Resource temporarily unavailable");
                 let fine = told && !written && !said.contains("panicked");
-                assert!(
-                    fine && output.status.code() == Some(1) && most < least,
-                    "{arguments:?} with {most}: {output:?}"
-                );
+                let context = format!("{arguments} with {most}: {code:?} {said}");
+                assert!(fine && code == Some(1) && most < least, "{context}");
             }
         }
     }
@@ -170,7 +159,8 @@ fn no_command_is_aborted_where_memory_runs_out() {
     let is_search = |line: &&&str| line.starts_with("explore");
     for line in COMMANDS.iter().filter(|line| !is_search(line)) {
         for megabytes in [40, 90, 200] {
-            let (code, shown, said) = limited(line, Resource::As, megabytes << 20);
+            let Ended { code, stdout: shown, stderr: said } =
+                limited(line, Resource::As, megabytes << 20);
             assert!(
                 matches!(code, Some(0 | 1))
                     && !(shown + &said).is_empty()

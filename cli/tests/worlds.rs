@@ -72,22 +72,22 @@ fn small(path: &Path, cpus: usize) -> Workload {
     small.fitted(cpus).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
+/// Returns a run of this workload on two CPUs of this machine.
+fn trial(machine: &MachineFile, workload: Workload) -> Trial<'_> {
+    Trial { machine, workload, policy: Policy::ALL, cpus: 2, seed: 1, trace: 0 }
+}
+
 #[test]
 fn every_file_runs_under_the_clock() {
     for path in files() {
         let workload = small(&path, 2);
-        let mut lacking = None;
+        // Some workloads need a machine with slow memory.
         let outcome = machines::names().find_map(|name| {
             let machine = built_in(name).expect("a built-in machine");
-            match Job::new(machine.into(), workload, Policy::ALL, 2).run() {
-                Err(error @ TrialError::Unfit(_)) => {
-                    lacking = Some(error);
-                    None
-                }
-                outcome => Some(outcome),
-            }
+            let outcome = Job::new(machine.into(), workload, Policy::ALL, 2).run();
+            (!matches!(outcome, Err(TrialError::Unfit(_)))).then_some(outcome)
         });
-        let outcome = outcome.unwrap_or_else(|| panic!("no machine for it: {lacking:?}"));
+        let outcome = outcome.unwrap_or_else(|| panic!("no machine for {workload:?}"));
         let outcome = outcome.unwrap_or_else(|error| panic!("{workload:?}: {error}"));
         assert_eq!(outcome.run.violations, [], "{workload:?}");
         assert!(outcome.window_nanoseconds > 0.0, "{workload:?}: nothing was measured");
@@ -130,38 +130,30 @@ fn every_file_runs_under_the_adversary() {
 fn every_file_runs_on_threads() {
     for path in files() {
         let workload = small(&path, 2);
-        let performance =
-            OnThreads { workload, cpus: 2, policy: Policy::ALL, seed: 1, without: None };
-        let report = performance.run();
-        let report = report.unwrap_or_else(|error| panic!("{workload:?}: {error}"));
+        let run = OnThreads { workload, cpus: 2, policy: Policy::ALL, seed: 1, without: None };
+        let report = run.run().unwrap_or_else(|error| panic!("{workload:?}: {error}"));
         assert_eq!(report.violation, None, "{workload:?}");
         assert!(report.operations > 0, "{workload:?}: nothing was measured");
     }
 }
 
+/// The tests of `quell-threads` have the same for threads.
 #[test]
-fn a_window_that_nobody_can_close_is_told_with_its_line_in_each_world() {
-    let text = fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/workloads/workloads/munmap.toml"),
-    );
-    let text = text.expect("a file of text");
+fn a_window_that_nobody_can_close_is_told_with_its_line_by_clock_and_adversary() {
+    let text = include_str!("../../testbed/workloads/workloads/munmap.toml");
     assert!(text.contains("{ close = true }"));
     let text = text.replace("{ close = true }", "{ nothing = true }");
     let line = text.lines().position(|line| line.contains("{ bystand"));
     let line = 1 + line.expect("the others stand by");
-    let parsed = Workload::parse("open.toml", &text);
-    let mut workload = parsed.unwrap_or_else(|wrong| panic!("{wrong}"));
+    let mut workload = Workload::parse("open.toml", &text).expect("a workload");
     workload.set("iterations=1").expect("one of its parameters");
-    let expected = format!("line {line}: bystand: no other CPU can close the window");
     let machine = built_in("haswell-server").expect("a built-in machine");
     let job = Job::new(machine.into(), workload, Policy::ALL, 2);
     let clock = job.run().expect_err("it does not end").to_string();
-    assert!(clock.contains(&expected), "{clock}");
-    let schedules = Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{why}"));
-    let adversary = rehearse(&schedules, workload.name()).err();
-    let adversary = adversary.expect("it does not end");
-    assert!(adversary.contains(&expected), "{adversary}");
-    let threads = OnThreads { workload, cpus: 2, policy: Policy::ALL, seed: 1, without: None };
-    let threads = threads.run().expect_err("it does not end").to_string();
-    assert!(threads.contains(&expected), "{threads}");
+    let schedules = Schedules::new(workload, 2).expect("schedules");
+    let adversary = rehearse(&schedules, workload.name()).expect_err("it does not end");
+    let expected = format!("line {line}: bystand: no other CPU can close the window");
+    for told in [clock, adversary] {
+        assert!(told.contains(&expected), "{told}");
+    }
 }

@@ -1,52 +1,47 @@
-//! Runs the command once, in a process with limits.
+//! Runs the command once, in a process with limits, and checks whether the run ended well.
 //!
-//! The shell that starts the process limits its memory, CPU time and file sizes. We read output only up to a size. A
-//! process that uses and wants no CPU time for a while waits for something that never happens. No limit is one of
-//! wall-clock time, so a busy host makes no difference.
+//! A shell limits its memory, CPU time and file sizes. A process that neither ends nor uses up its CPU time for minutes
+//! waits for something that never happens.
 
 use crate::inputs::files::Place;
 use crate::inputs::lines::Line;
-use std::io::Read;
+use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The limits of a run.
 #[derive(Clone, Copy)]
 pub struct Limits {
     /// The limit of CPU time in seconds.
     seconds: u32,
-    /// A process is hung if it slept through this many checks in a row, which are a second apart.
-    asleep: u32,
+    /// The time after which a process is hung: long, because a busy host gives it little CPU time.
+    hung: Duration,
 }
 
 /// Limits that suffice for most runs; others are cut short.
-pub const BRIEF: Limits = Limits { seconds: 1, asleep: 20 };
+pub const BRIEF: Limits = Limits { seconds: 1, hung: Duration::from_secs(600) };
 /// Limits so long that a run must have printed its progress.
-pub const LONG: Limits = Limits { seconds: 40, ..BRIEF };
+pub const LONG: Limits = Limits { seconds: 40, hung: Duration::from_secs(3600) };
 /// Limits for the test of the verdict.
-pub const ASLEEP_SOON: Limits = Limits { asleep: 2, ..BRIEF };
+pub const HUNG_SOON: Limits = Limits { hung: Duration::from_secs(2), ..BRIEF };
 
 /// The limit of address space, in KiB. A run that needs more must report that.
 const MEMORY: u64 = 8 << 20;
-/// The limit of a file's size, in blocks of 512 bytes.
+/// The limit of a file's size, in blocks of 512 bytes. The output is in files, too.
 const FILE: u64 = 1 << 18;
-/// The limit of output that we read, in bytes.
-const OUTPUT: u64 = 8 << 20;
+
+/// The signals for a process that has used up its CPU time.
+const OUT_OF_TIME: [i32; 2] = [24, 9];
 
 /// How a run ended.
 pub struct RunEnd {
     status: ExitStatus,
-    /// The reason why we ended a process that hung.
-    pub hung: Option<String>,
+    /// Whether we ended it, because it hung.
+    pub hung: bool,
     pub stdout: String,
     pub stderr: String,
 }
-
-/// The number of the signal for a process that has used up its CPU time.
-const SIGXCPU: i32 = 24;
-const SIGKILL: i32 = 9;
 
 impl RunEnd {
     /// Returns the exit code, if the process ended by itself.
@@ -54,22 +49,9 @@ impl RunEnd {
         self.status.code()
     }
 
-    /// Returns the signal that ended the process, except for the limit of CPU time.
-    pub fn signal(&self) -> Option<i32> {
-        self.status.signal().filter(|_| !self.was_cut_short())
-    }
-
     /// Returns whether the limit of CPU time ended the process.
     pub fn was_cut_short(&self) -> bool {
-        self.hung.is_none() && matches!(self.status.signal(), Some(SIGXCPU | SIGKILL))
-    }
-
-    pub fn shown(&self) -> String {
-        match (self.was_cut_short(), self.code()) {
-            (true, _) => "cut short".into(),
-            (_, Some(code)) => format!("exit {code}"),
-            _ => "signal".into(),
-        }
+        !self.hung && self.status.signal().is_some_and(|signal| OUT_OF_TIME.contains(&signal))
     }
 
     /// Returns the first lines of the output and of the errors.
@@ -105,61 +87,125 @@ fn limited(limits: Limits, script: &str) -> Command {
 }
 
 fn follow(mut command: Command, place: &Place, limits: Limits) -> RunEnd {
-    command
+    let [stdout, stderr] = ["stdout", "stderr"].map(|name| place.path().with_file_name(name));
+    let mut child = command
         .env_clear()
         .env("PATH", place.programs())
         .env("HOME", place.path())
         .env("TMPDIR", place.path())
         .current_dir(place.path())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().expect("a shell");
-    let (sender, ends) = mpsc::channel();
-    let read = |mut pipe: Box<dyn Read + Send>| {
-        let sender = sender.clone();
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let _ = pipe.by_ref().take(OUTPUT).read_to_end(&mut bytes);
-            drop(pipe);
-            let _ = sender.send(());
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
-    };
-    let stdout = read(Box::new(child.stdout.take().expect("a pipe")));
-    let stderr = read(Box::new(child.stderr.take().expect("a pipe")));
-    let (mut left, mut asleep, mut before, mut hung) = (2, 0, None, None);
-    while left > 0 {
-        match ends.recv_timeout(Duration::from_secs(1)) {
-            Ok(()) => left -= 1,
-            Err(_) => {
-                let now = wanted(child.id());
-                asleep = if now == before { asleep + 1 } else { 0 };
-                before = now;
-                if asleep >= limits.asleep && hung.is_none() {
-                    hung = Some(format!("asleep at {asleep} looks in a row"));
-                    let _ = child.kill();
-                }
-            }
+        .stdout(File::create(&stdout).expect("a file"))
+        .stderr(File::create(&stderr).expect("a file"))
+        .spawn()
+        .expect("a shell");
+    let (began, mut hung) = (Instant::now(), false);
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            break status;
         }
+        if began.elapsed() > limits.hung {
+            hung = true;
+            let _ = child.kill();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let text = |path| String::from_utf8_lossy(&fs::read(path).expect("its output")).into_owned();
+    RunEnd { status, hung, stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Returns the exit codes that a command line may have.
+fn codes(line: &Line) -> &'static [i32] {
+    if line.begins_with(&["measure", "host"]) {
+        return &[0, 1, 2, 3, 4];
     }
-    RunEnd {
-        status: child.wait().expect("a child"),
-        hung,
-        stdout: stdout.join().expect("no panic"),
-        stderr: stderr.join().expect("no panic"),
+    match line.begins_with(&["explore"]) || line.begins_with(&["merge"]) {
+        true => &[0, 1, 2, 3],
+        false => &[0, 1, 2],
     }
 }
 
-/// Returns how long a process ran or waited for a CPU, in hundredths of a second, or `None` if the host doesn't count
-/// it.
-fn wanted(process: u32) -> Option<u64> {
-    let mut sum = 0;
-    for thread in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
-        let file = thread.ok()?.path().join("schedstat");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let numbers = text.split_whitespace().take(2);
-        sum += numbers.filter_map(|word| word.parse::<u64>().ok()).sum::<u64>();
+/// Returns the fault in how a run ended, or `None` if it ended well.
+pub fn fault(line: &Line, ended: &RunEnd) -> Option<String> {
+    if ended.hung {
+        return Some("hung".into());
     }
-    Some(sum / 10_000_000)
+    if ended.stderr.contains("panicked at") {
+        return Some("a panic".into());
+    }
+    // A run that was cut short hasn't shown how it ends.
+    if ended.was_cut_short() {
+        return None;
+    }
+    let Some(code) = ended.code() else {
+        return Some(format!("ended by {}", ended.status));
+    };
+    if !codes(line).contains(&code) {
+        return Some(format!("exit code {code}"));
+    }
+    match code {
+        2 => refusal(line, ended),
+        0 => success(line, ended).or_else(|| documents(line, ended)),
+        _ if ended.stdout.is_empty() && ended.stderr.is_empty() => {
+            Some("failed without a word".into())
+        }
+        _ => documents(line, ended),
+    }
+}
+
+/// Checks an error: one line that names the culprit, or one line for each mistake in a file, and no output before.
+fn refusal(line: &Line, ended: &RunEnd) -> Option<String> {
+    if !ended.stdout.is_empty() {
+        return Some("something was done before it was refused".into());
+    }
+    let mut lines = ended.stderr.lines();
+    let Some(first) = lines.next().and_then(|line| line.strip_prefix("error: ")) else {
+        return Some("refused, not in a line that begins with `error: `".into());
+    };
+    // For a file, each mistake has its own line, which begins with the file's name.
+    let file = first.split_once(':').map_or(first, |(file, _)| file);
+    if !lines.all(|line| line.starts_with(file)) {
+        return Some("refused, not in one line".into());
+    }
+    // The hint about help names no culprit.
+    let said = ended.stderr.split("; `quell").next().unwrap_or_default();
+    let named = line.culprits().any(|word| said.contains(&word))
+        // An error names a missing argument as the help does, or by its option.
+        || said.contains('<')
+        || said.contains("--")
+        || (said.contains("``") || said.contains("''")) && line.words().any(|word| word.trim_end_matches('=').is_empty())
+        // An error quotes a blank, a comma, or the replacement of a control character.
+        || line.values().any(|value| {
+            let value = value.replace(char::is_control, "\u{fffd}");
+            said.contains(&format!("`{value}`")) || said.contains(&format!("'{value}'"))
+        });
+    (!named).then(|| "refused without the culprit's name".into())
+}
+
+/// Returns whether the line requests help or the version.
+fn asks(line: &Line) -> bool {
+    let asks = ["--help", "-h", "--version", "-V"];
+    line.words().any(|word| asks.contains(&word.as_str()))
+}
+
+/// Checks a success: there must be output, and every path must have been usable.
+fn success(line: &Line, ended: &RunEnd) -> Option<String> {
+    if ended.stdout.is_empty() {
+        return Some("said nothing, and calls it success".into());
+    }
+    if asks(line) {
+        return None;
+    }
+    let unusable = line.unusable.first()?;
+    Some(format!("success with {unusable}, which nothing can be done with"))
+}
+
+/// Checks that the output of `--json` is JSON, unless it's help.
+fn documents(line: &Line, ended: &RunEnd) -> Option<String> {
+    if asks(line) || !line.words().any(|word| word == "--json") || ended.stdout.is_empty() {
+        return None;
+    }
+    let documents = serde_json::Deserializer::from_str(&ended.stdout).into_iter();
+    let wrong = documents.into_iter().find_map(|one: Result<serde_json::Value, _>| one.err())?;
+    Some(format!("no JSON: {wrong}"))
 }

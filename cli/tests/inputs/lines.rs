@@ -1,6 +1,6 @@
 //! Draws command lines from the command's own description.
 
-use crate::inputs::files::Place;
+use crate::inputs::files;
 use crate::inputs::words::{self, KnownNames, choose, pick};
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command};
@@ -15,20 +15,17 @@ use std::path::PathBuf;
 pub struct Line {
     words: Vec<OsString>,
     /// Paths that can't be read or written.
-    unusable: Vec<String>,
+    pub unusable: Vec<String>,
 }
 
 impl Line {
-    /// Creates a command line from these words.
-    pub fn of(words: &[&str]) -> Self {
-        let places = ["missing/x", "/dev/full"];
+    /// Creates a command line from the words of this text.
+    pub fn of(text: &str) -> Self {
+        let words = || text.split(' ');
+        let unusable = words().filter(|word| ["missing/x", "/dev/full"].contains(word));
         Line {
-            words: words.iter().map(OsString::from).collect(),
-            unusable: words
-                .iter()
-                .filter(|word| places.contains(word))
-                .map(ToString::to_string)
-                .collect(),
+            unusable: unusable.map(str::to_owned).collect(),
+            words: words().map(OsString::from).collect(),
         }
     }
 
@@ -58,10 +55,6 @@ impl Line {
         })
     }
 
-    pub fn unusable(&self) -> impl Iterator<Item = &String> {
-        self.unusable.iter()
-    }
-
     /// Returns the words that an error may name: options, values and their parts.
     pub fn culprits(&self) -> impl Iterator<Item = String> {
         let parts = self.words().flat_map(|word| {
@@ -75,14 +68,9 @@ impl Line {
 
     /// Returns the line as a person would type it.
     pub fn shown(&self) -> String {
-        let mut text = String::from("quell");
-        for word in &self.words {
-            let word = format!("{word:?}");
-            let short: String = word.chars().take(120).collect();
-            text += " ";
-            text += &short;
-        }
-        text.chars().take(2000).collect()
+        let short = |word: &OsString| format!(" {word:?}").chars().take(120).collect::<String>();
+        let words: String = self.words.iter().map(short).collect();
+        format!("quell{words}").chars().take(2000).collect()
     }
 }
 
@@ -102,7 +90,7 @@ fn is_left_out(command: &Command, line: &Line) -> bool {
 }
 
 /// Draws a command line, or `None` if it's one that we leave out.
-pub fn draw(rng: &mut Pcg64, root: &Command, known: &KnownNames, place: &Place) -> Option<Line> {
+pub fn draw(rng: &mut Pcg64, root: &Command, known: &KnownNames) -> Option<Line> {
     let mut line = Line::default();
     let mut command = root;
     loop {
@@ -116,23 +104,17 @@ pub fn draw(rng: &mut Pcg64, root: &Command, known: &KnownNames, place: &Place) 
             _ => break,
         }
     }
-    arguments(rng, command, known, place, &mut line);
+    arguments(rng, command, known, &mut line);
     if rng.random_range(0..16) == 0 {
         let at = rng.random_range(0..=line.words.len());
-        let strange =
-            pick(rng, &["--nonsense", "-x", "--", "extra", "--json=yes", "--help", "", "-"]);
+        let strange = ["--nonsense", "-x", "--", "extra", "--json=yes", "--help", "", "-"];
+        let strange = pick(rng, &strange);
         line.words.insert(at, strange.into());
     }
     (!is_left_out(root, &line)).then_some(line)
 }
 
-fn arguments(
-    rng: &mut Pcg64,
-    command: &Command,
-    known: &KnownNames,
-    place: &Place,
-    line: &mut Line,
-) {
+fn arguments(rng: &mut Pcg64, command: &Command, known: &KnownNames, line: &mut Line) {
     let all: Vec<_> = command.get_arguments().filter(|argument| !asks(argument)).collect();
     // We draw only a few options, because otherwise nearly all lines contain a mistake.
     let one_in = (all.len() / 2).max(2);
@@ -141,44 +123,36 @@ fn arguments(
             true => rng.random_range(0..20) > 0,
             false => rng.random_range(0..one_in) == 0,
         };
-        if !wanted {
-            continue;
-        }
         let times = match argument.get_action() {
+            _ if !wanted => 0,
             ArgAction::Append if rng.random_range(0..40) == 0 => 2000,
             ArgAction::Append => rng.random_range(1..4),
             _ if rng.random_range(0..60) == 0 => 2,
             _ => 1,
         };
         for _ in 0..times {
-            one(rng, argument, known, place, line);
+            one(rng, argument, known, line);
         }
     }
 }
 
 /// Returns whether the argument only prints something about the command, for example `--help`.
 fn asks(argument: &Arg) -> bool {
-    !matches!(
-        argument.get_action(),
-        ArgAction::Set
-            | ArgAction::Append
-            | ArgAction::SetTrue
-            | ArgAction::SetFalse
-            | ArgAction::Count
-    )
+    use ArgAction::{Help, HelpLong, HelpShort, Version};
+    matches!(argument.get_action(), Help | HelpShort | HelpLong | Version)
 }
 
-fn one(rng: &mut Pcg64, argument: &Arg, known: &KnownNames, place: &Place, line: &mut Line) {
+fn one(rng: &mut Pcg64, argument: &Arg, known: &KnownNames, line: &mut Line) {
     let name = argument.get_long().map(|name| format!("--{name}"));
     if !argument.get_action().takes_values() {
         line.words.extend(name.map(OsString::from));
         return;
     }
-    let mut value = value(rng, argument, known, place, line);
+    let mut value = value(rng, argument, known, line);
     if let Some(delimiter) = argument.get_value_delimiter() {
         for _ in 0..rng.random_range(0..3) {
             value.push(delimiter.to_string());
-            value.push(self::value(rng, argument, known, place, line));
+            value.push(self::value(rng, argument, known, line));
         }
     }
     match name {
@@ -199,37 +173,31 @@ fn is<T: 'static>(parser: &ValueParser) -> bool {
     parser.type_id() == TypeId::of::<T>()
 }
 
-fn value(
-    rng: &mut Pcg64,
-    argument: &Arg,
-    known: &KnownNames,
-    place: &Place,
-    line: &mut Line,
-) -> OsString {
+fn value(rng: &mut Pcg64, argument: &Arg, known: &KnownNames, line: &mut Line) -> OsString {
     let parser = argument.get_value_parser();
     let shown = argument.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
     let of: Vec<_> = argument.get_possible_values();
     if !of.is_empty() && rng.random_range(0..8) > 0 {
         return choose(rng, &of).expect("some").get_name().into();
     }
-    let numbers = is::<u8>(parser)
-        || is::<u16>(parser)
-        || is::<u32>(parser)
-        || is::<u64>(parser)
-        || is::<usize>(parser)
-        || is::<f32>(parser)
-        || is::<f64>(parser)
-        || is::<i64>(parser);
-    if numbers {
+    let numbers = [
+        TypeId::of::<u8>(),
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<f64>(),
+    ];
+    if numbers.iter().any(|number| parser.type_id() == *number) {
         return words::number(rng).into();
     }
     if is::<quell::Policy>(parser) {
-        return words::policy_text(rng, known);
+        return words::policy(rng);
     }
     let takes_path = is::<PathBuf>(parser) || shown.contains("FILE") || shown.contains("DIR");
     // Machines and programs are names or files.
     if takes_path || rng.random_range(0..3) == 0 {
-        let (path, usable) = place.path_for(rng, shown.contains("DIR"));
+        let (path, usable) = files::path(rng, shown.contains("DIR"));
         if !usable && is::<PathBuf>(parser) {
             line.unusable.push(path.to_string_lossy().into_owned());
         }
@@ -241,8 +209,8 @@ fn value(
 #[test]
 fn a_recording_that_nothing_ends_is_not_drawn() {
     let command = quell_cli::command();
-    let left_out = |words: &[&str]| is_left_out(&command, &Line::of(words));
-    assert!(left_out(&["record", "--all", "--html=/dev/null"]));
-    assert!(!left_out(&["record", "--all", "--nonsense"]), "it is refused");
-    assert!(!left_out(&["record", "--", "true"]), "it ends with its command");
+    let left_out = |line| is_left_out(&command, &Line::of(line));
+    assert!(left_out("record --all --html=/dev/null"));
+    assert!(!left_out("record --all --nonsense"), "it is refused");
+    assert!(!left_out("record -- true"), "it ends with its command");
 }

@@ -6,8 +6,8 @@
 //! paths where no file should be ([`files`]).
 //!
 //! Each command line runs in its own process with little memory, CPU time and room for output ([`child`]), and must end
-//! well ([`verdict`]): without a panic, a hang or a false success, and with errors of one line that name the culprit. A
-//! script takes the place of the emulators. We leave out valid measurements, because they change the host.
+//! well: without a panic, a hang or a false success, and with errors of one line that name the culprit. A script takes
+//! the place of the emulators. We leave out valid measurements, because they change the host.
 //!
 //! `cargo test` tries a few lines with a fixed seed. `QUELL_FUZZ_SEED=N` tries more, with that seed.
 //! `QUELL_FUZZ_MINUTES=1` runs for one minute with a fresh seed, which it prints. `QUELL_FUZZ_CASE=N` runs only that
@@ -19,12 +19,12 @@ mod by_name;
 mod child;
 mod files;
 mod lines;
-mod verdict;
 mod words;
 
-use files::Folder;
+use files::Playground;
 use rand_pcg::Pcg64;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// The number of cases without `QUELL_FUZZ_MINUTES`: without a given seed, and with one.
 const FEW: u64 = 20;
@@ -48,10 +48,7 @@ fn rng(seed: u64, case: u64) -> Pcg64 {
 #[test]
 fn every_command_line_ends_well() {
     let minutes = number("QUELL_FUZZ_MINUTES");
-    let fresh = || match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => since.as_nanos() as u64,
-        Err(_) => SEED,
-    };
+    let fresh = || UNIX_EPOCH.elapsed().map_or(SEED, |since| since.as_nanos() as u64);
     let given = number("QUELL_FUZZ_SEED");
     let cases = given.map_or(FEW, |_| MORE);
     let seed = given.unwrap_or_else(|| minutes.map_or(SEED, |_| fresh()));
@@ -59,7 +56,7 @@ fn every_command_line_ends_well() {
     println!("QUELL_FUZZ_SEED={seed}");
     let command = quell_cli::command();
     let known = words::KnownNames::read();
-    let folder = Folder::new();
+    let folder = Playground::new();
     let began = Instant::now();
     let enough = |case: u64| match (only, minutes) {
         (Some(only), _) => case > only,
@@ -67,20 +64,23 @@ fn every_command_line_ends_well() {
         (None, None) => case >= cases,
     };
     let (mut case, mut findings, mut long) = (only.unwrap_or(0), Vec::new(), Vec::new());
-    let mut codes = std::collections::BTreeMap::<String, u64>::new();
-    while !enough(case) {
+    let mut codes = BTreeMap::<Option<i32>, u64>::new();
+    let drawn = |case, limits| {
         let mut rng = rng(seed, case);
         let place = folder.place(&mut rng);
-        let line = lines::draw(&mut rng, &command, &known, &place);
-        if let Some(line) = line.filter(lines::Line::can_be_typed) {
-            let ended = child::run(&line, &place, child::BRIEF);
-            *codes.entry(ended.shown()).or_default() += 1;
-            if let Some(wrong) = verdict::of(&line, &ended) {
-                let said = ended.head();
-                let finding = format!(
-                    "{wrong}\n  QUELL_FUZZ_SEED={seed} QUELL_FUZZ_CASE={case}\n  {}\n{said}",
-                    line.shown()
-                );
+        let line = lines::draw(&mut rng, &command, &known).filter(lines::Line::can_be_typed);
+        let run = line.map(|line| (child::run(&line, &place, limits), line));
+        place.clear();
+        run
+    };
+    let named = |case, line: &lines::Line| {
+        format!("QUELL_FUZZ_SEED={seed} QUELL_FUZZ_CASE={case}\n  {}", line.shown())
+    };
+    while !enough(case) {
+        if let Some((ended, line)) = drawn(case, child::BRIEF) {
+            *codes.entry(ended.code()).or_default() += 1;
+            if let Some(wrong) = child::fault(&line, &ended) {
+                let finding = format!("{wrong}\n  {}\n{}", named(case, &line), ended.head());
                 // We print a finding at once, because the rest may take long.
                 println!("{finding}");
                 findings.push(finding);
@@ -89,7 +89,6 @@ fn every_command_line_ends_well() {
                 long.push(case);
             }
         }
-        place.clear();
         case += 1;
     }
     println!("{case} command lines: {codes:?}");
@@ -97,25 +96,19 @@ fn every_command_line_ends_well() {
         // The first few are as good as any others.
         long.truncate(FOLLOWED);
         for case in long {
-            let mut rng = rng(seed, case);
-            let place = folder.place(&mut rng);
-            if let Some(line) = lines::draw(&mut rng, &command, &known, &place) {
-                let ended = child::run(&line, &place, child::LONG);
-                if ended.was_cut_short() && ended.stderr.is_empty() {
-                    findings.push(format!(
-                        "says nothing of how far it is\n  QUELL_FUZZ_SEED={seed} QUELL_FUZZ_CASE={case}\n  {}",
-                        line.shown()
-                    ));
-                }
+            if let Some((ended, line)) = drawn(case, child::LONG)
+                && ended.was_cut_short()
+                && ended.stderr.is_empty()
+            {
+                findings.push(format!("says nothing of how far it is\n  {}", named(case, &line)));
             }
-            place.clear();
         }
     }
     assert!(findings.is_empty(), "{} findings\n\n{}", findings.len(), findings.join("\n\n"));
     // If all lines were refused, or the verdict accepted everything, the test would show nothing.
     if only.is_none() {
-        for code in ["exit 0", "exit 2"] {
-            assert!(codes.contains_key(code), "no run ended with {code}");
+        for code in [0, 2] {
+            assert!(codes.contains_key(&Some(code)), "no run ended with {code}");
         }
     }
 }
@@ -123,37 +116,38 @@ fn every_command_line_ends_well() {
 /// Checks that the verdict finds each end that no command may have.
 #[test]
 fn ends_that_are_not_well_are_told_apart() {
-    let folder = Folder::new();
+    let folder = Playground::new();
     let place = folder.place(&mut rng(1, 1));
-    let line = |words: &[&str]| lines::Line::of(words);
-    let ends = |words: &[&str], script: &str| {
-        let ended = child::shell(script, &place, child::BRIEF);
-        verdict::of(&line(words), &ended)
+    let ends = |line: &str, script: &str, limits| {
+        let ended = child::shell(script, &place, limits);
+        child::fault(&lines::Line::of(line), &ended)
     };
-    let list = &["list"][..];
-    assert_eq!(ends(list, "echo something"), None);
-    assert_eq!(ends(list, "echo 'error: what `list`' >&2; exit 2"), None);
-    let culprit = &["list", "--machine", "x9"][..];
-    assert_eq!(ends(culprit, "echo 'error: no machine `x9`' >&2; exit 2"), None);
-    for (words, script, told) in [
-        (list, "true", "said nothing"),
-        (list, "exit 101", "101"),
-        (list, "echo \"thread 'main' panicked at x\" >&2; exit 1", "panic"),
-        (list, "exit 1", "without a word"),
-        (list, "kill -SEGV $$", "signal 11"),
-        (list, "echo list >&2; exit 2", "begins with"),
-        (list, "echo error: list: >&2; echo b >&2; exit 2", "in one line"),
-        (list, "echo a; echo 'error: list' >&2; exit 2", "refused"),
-        (culprit, "echo 'error: it is wrong' >&2; exit 2", "culprit"),
-        (&["list", "--json"], "echo '{'", "JSON"),
-        (&["run", "--trace", "missing/x"], "echo done", "missing/x"),
-        (&["run", "--trace", "/dev/full"], "echo done", "/dev/full"),
+    let culprit = "list --machine x9";
+    for (line, script) in [
+        ("list", "echo something"),
+        ("list", "echo 'error: what `list`' >&2; exit 2"),
+        (culprit, "echo 'error: no machine `x9`' >&2; exit 2"),
     ] {
-        let found = ends(words, script).unwrap_or_else(|| panic!("{script} passed"));
+        assert_eq!(ends(line, script, child::BRIEF), None);
+    }
+    for (line, script, told) in [
+        ("list", "true", "said nothing"),
+        ("list", "exit 101", "101"),
+        ("list", "echo \"thread 'main' panicked at x\" >&2; exit 1", "panic"),
+        ("list", "exit 1", "without a word"),
+        ("list", "kill -SEGV $$", "signal: 11"),
+        ("list", "echo list >&2; exit 2", "begins with"),
+        ("list", "echo error: list: >&2; echo b >&2; exit 2", "in one line"),
+        ("list", "echo a; echo 'error: list' >&2; exit 2", "refused"),
+        (culprit, "echo 'error: it is wrong' >&2; exit 2", "culprit"),
+        ("list --json", "echo '{'", "JSON"),
+        ("run --trace missing/x", "echo done", "missing/x"),
+        ("run --trace /dev/full", "echo done", "/dev/full"),
+        ("list", "exec /bin/sleep 1000", "hung"),
+    ] {
+        let limits = if told == "hung" { child::HUNG_SOON } else { child::BRIEF };
+        let found = ends(line, script, limits).unwrap_or_else(|| panic!("{script} passed"));
         assert!(found.contains(told), "{script}: {found}");
     }
-    let asleep = child::shell("exec /bin/sleep 1000", &place, child::ASLEEP_SOON);
-    let found = verdict::of(&line(list), &asleep).expect("it waits for ever");
-    assert!(found.contains("hung"), "{found}");
     place.clear();
 }
