@@ -151,9 +151,6 @@ pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Parses the words of our kernel's command line. Errors begin with `option`, and suggest a similar name.
-///
-/// # Errors
-/// If the kernel would refuse a word.
 pub fn parsed<'a>(line: &'a str, option: &str) -> anyhow::Result<Options<'a>> {
     Options::parse(line).map_err(|wrong| {
         let near = wrong.unknown().map(|name| hint(name, NAMES));
@@ -163,9 +160,6 @@ pub fn parsed<'a>(line: &'a str, option: &str) -> anyhow::Result<Options<'a>> {
 
 impl BootArgs {
     /// Returns the words of the kernel's command line, checked with the kernel's own parser.
-    ///
-    /// # Errors
-    /// If the kernel would refuse a word.
     fn words(&self, workload: Option<Workload>) -> anyhow::Result<Vec<String>> {
         let name = workload.map_or(self.run.as_str(), |workload| workload.name());
         let mut words = vec![format!("run={name}")];
@@ -190,9 +184,6 @@ impl BootArgs {
     }
 
     /// Returns the workload to run, or `None` if the kernel runs one of [`RUNS`].
-    ///
-    /// # Errors
-    /// If the workload's file can't be read or is wrong.
     fn workload(&self) -> anyhow::Result<Option<Workload>> {
         if RUNS.contains(&self.run.as_str()) {
             return Ok(None);
@@ -206,9 +197,6 @@ impl BootArgs {
     }
 
     /// Returns the architectures to boot.
-    ///
-    /// # Errors
-    /// If Bochs doesn't emulate the chosen architecture, or doesn't have a chosen option.
     fn archs(&self) -> anyhow::Result<&'static [Arch]> {
         if self.accel != Accelerator::Bochs {
             return Ok(self.arch);
@@ -236,9 +224,6 @@ impl BootArgs {
     }
 
     /// Finds the program that executes the guest.
-    ///
-    /// # Errors
-    /// If the program, or a file that it needs, isn't installed.
     fn emulator(&self, arch: Arch) -> anyhow::Result<PathBuf> {
         match self.accel {
             Accelerator::Bochs => bochs::find(),
@@ -247,9 +232,6 @@ impl BootArgs {
     }
 
     /// Builds the kernel for one architecture and returns the command that boots it.
-    ///
-    /// # Errors
-    /// If something needed is missing or broken.
     fn command(
         &self,
         arch: Arch,

@@ -22,6 +22,7 @@ mod record;
 mod stress;
 mod versus;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -98,6 +99,14 @@ impl Commands for Command {
             }
         }
     }
+}
+
+/// Checks that the file of an option can be written, if the option is given.
+fn destination(
+    option: &'static str,
+    path: Option<&Path>,
+) -> anyhow::Result<Option<output::Destination>> {
+    path.map(|path| output::Destination::open(option, Some(path), "")).transpose()
 }
 
 /// Runs the command that the process's arguments describe and returns its exit code.

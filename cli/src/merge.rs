@@ -28,9 +28,6 @@ pub struct MergeArgs {
 }
 
 /// Joins the parts of a sweep or search, and prints the results of the whole.
-///
-/// # Errors
-/// If a part can't be read, parts belong to different sweeps or searches, or two parts disagree about the same run.
 pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", Some(&args.results), "")?;
     // The first line of a part shows whether it belongs to a sweep or to a search.

@@ -61,9 +61,6 @@ fn machine(text: &str) -> Result<MachineFile> {
 }
 
 /// Predicts the savings and prints them.
-///
-/// # Errors
-/// If the machine or the policy doesn't exist or is wrong.
 pub fn run(args: &PredictArgs) -> Result<ExitCode> {
     let mut machine = machine(&args.machine)?;
     let mut policy = None;

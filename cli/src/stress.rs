@@ -68,9 +68,6 @@ struct Json<'a> {
 }
 
 /// Runs the workload and prints the results.
-///
-/// # Errors
-/// If something chosen doesn't exist, or the workload doesn't end.
 pub fn run(args: &StressArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     if args.without.is_some()

@@ -136,10 +136,3 @@ fn minutes(text: &str) -> Result<f64, String> {
         _ => Err("expected a number of minutes from 0.001 to 525600".into()),
     }
 }
-
-impl ExploreArgs {
-    /// Returns the number of schedules for generated programs, if it was given.
-    pub fn generated_schedules(&self) -> Option<u64> {
-        self.schedules
-    }
-}

@@ -3,17 +3,14 @@
 //! [`quell_adversary::generate`] contains the search itself; this module has its budget and its output.
 
 use super::args::ExploreArgs;
-use super::output::{self, Outcome};
+use super::output::Outcome;
 use super::survival;
 use super::work::end_on_signals;
 use quell_adversary::Mistake;
-use quell_adversary::cases;
 use quell_adversary::generate::campaign::KilledMutant;
-use quell_adversary::generate::{Campaign, Corpus, RecordedProgram, shrink};
+use quell_adversary::generate::{Campaign, Corpus, shrink};
 use quell_boot::files;
-use quell_conformance::PolicyText;
-use quell_model::mutants::in_copy;
-use quell_model::output::{Destination, say, write};
+use quell_model::output::{say, write};
 use quell_model::progress::{self, ProgressLine};
 use quell_model::table::{Table, number, words};
 use quell_model::usage::usage;
@@ -21,7 +18,6 @@ use quell_model::{cpu_time, machines};
 use quell_vm::contract::timeline;
 use quell_vm::sim::heap::Heap;
 use serde_json::json;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
@@ -37,9 +33,6 @@ const POINTS: usize = 24;
 const LINES: usize = 60;
 
 /// Runs a search with generated programs.
-///
-/// # Errors
-/// If the corpus can't be read or written.
 pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Result<ExitCode> {
     let opened = args
         .corpus
@@ -54,7 +47,7 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
     let mut campaign = Campaign::new(args.seed, jobs, programs.unwrap_or_default(), sought);
     end_on_signals(&campaign.stop)?;
     let seeks = args.mutants;
-    let share = |campaign: &Campaign| match args.generated_schedules() {
+    let share = |campaign: &Campaign| match args.schedules {
         Some(most) => campaign.spent.schedules as f64 / most.max(1) as f64,
         None => began.elapsed().div_duration_f64(enough),
     };
@@ -101,14 +94,6 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
         false => Outcome::Holds,
     };
     Ok(super::ended(&campaign.stop, found, violated))
-}
-
-/// Reads a recorded program from a file.
-///
-/// # Errors
-/// If the file can't be read, or contains no program.
-pub fn read(path: &Path) -> anyhow::Result<RecordedProgram> {
-    cases::recorded(&path.display().to_string(), &machines::read).map_err(usage)
 }
 
 fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
@@ -238,43 +223,4 @@ fn curve(campaign: &Campaign) {
         let width = 50 * alive / all.max(1);
         say!("{schedules:>9} {alive:>8} {}", "█".repeat(width));
     }
-}
-
-/// Repeats the run of a recorded program.
-///
-/// # Errors
-/// If the trace can't be written.
-pub fn replay(
-    args: &ExploreArgs,
-    recorded: &RecordedProgram,
-    trace: Option<&Destination>,
-) -> anyhow::Result<ExitCode> {
-    if recorded.mistake.is_some_and(Mistake::is_of_source)
-        && let Some(code) = in_copy("quell")?
-    {
-        return Ok(code);
-    }
-    let (violation, lines) = shrink::replay_lines(recorded);
-    if args.json {
-        output::steps_json(
-            "generated",
-            recorded.kind.name,
-            &PolicyText(recorded.policy).to_string(),
-            recorded.mistake.map(Mistake::name),
-            violation.as_ref(),
-            &lines,
-        );
-    } else {
-        let cpus = recorded.program.cpus();
-        write(&timeline::columns(&lines, cpus, args.lines));
-        match &violation {
-            Some(violation) => say!("\n{violation}"),
-            None => say!("\nthe contract holds in this run"),
-        }
-    }
-    if let Some(place) = trace {
-        let title = violation.as_ref().map(ToString::to_string);
-        output::write_trace(place, &lines, title.as_deref().unwrap_or("generated"))?;
-    }
-    Ok(ExitCode::from(u8::from(violation.is_some())))
 }

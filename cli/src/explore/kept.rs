@@ -58,9 +58,6 @@ impl Header for Head {
 
 impl Head {
     /// Describes a search of all these cases.
-    ///
-    /// # Errors
-    /// If a file can't be read any more.
     pub fn of(
         args: &ExploreArgs,
         choice: &Choice<'_>,

@@ -12,16 +12,18 @@ pub mod tables;
 pub mod work;
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 pub use args::ExploreArgs;
+use output::ReplayedRun;
 
-use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
-use quell_adversary::generate::RecordedProgram;
+use crate::destination;
+
+use quell_adversary::cases::{Choice, Effort, is_file, recorded, workload, workload_of};
+use quell_adversary::generate::{RecordedProgram, shrink};
 use quell_adversary::replay::{parse_code, parse_code_of, replay};
 use quell_adversary::{Case, Mistake};
 use quell_model::machines;
@@ -29,12 +31,8 @@ use quell_model::mutants::in_copy;
 use quell_model::output::{Destination, INTERRUPTED, note, say};
 use quell_model::results::{ResultsFile, ResultsWriter};
 use quell_model::usage::usage;
-use quell_vm::contract::timeline;
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// If a file can't be written.
 pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         output::list(args.json);
@@ -43,16 +41,14 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     // A search catches the panics of the code that it runs. Without this call, it would continue without memory.
     quell_model::output::end_without_memory();
     // Checked before the work, which may take long.
-    let trace = args.trace.as_deref();
-    let trace = trace.map(|path| Destination::open("--trace", Some(path), "")).transpose()?;
+    let trace = destination("--trace", args.trace.as_deref())?;
     if let Some(code) = &args.replay {
         return run_replay(&args, code, trace.as_ref());
     }
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok());
     let jobs = jobs.map_or(1, NonZeroUsize::get);
     if args.mutants
-        && mutants(&args)?.iter().any(|mistake| mistake.is_of_source())
-        && let Some(code) = in_copy("quell")?
+        && let Some(code) = in_copy_for(mutants(&args)?.into_iter().map(Some))?
     {
         return Ok(code);
     }
@@ -62,8 +58,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
             false if args.names.is_empty() => Vec::new(),
             false => {
                 return Err(usage(
-                    "--generate writes its own programs: leave the names out, or add --mutants"
-                        .to_string(),
+                    "--generate writes its own programs: leave the names out, or add --mutants",
                 ));
             }
         };
@@ -71,8 +66,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     }
     if args.mutants && args.minutes.is_some() {
         return Err(usage(
-            "--minutes does not work with --mutants alone: use --schedules, or add --generate"
-                .to_string(),
+            "--minutes does not work with --mutants alone: use --schedules, or add --generate",
         ));
     }
     let began = Instant::now();
@@ -88,9 +82,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         policies: &args.policy,
     };
     let all = choice.cases(&machines::read).map_err(usage)?;
-    if makes_source(all.iter().map(|case| case.mistake))
-        && let Some(code) = in_copy("quell")?
-    {
+    if let Some(code) = in_copy_for(all.iter().map(|case| case.mistake))? {
         return Ok(code);
     }
     let effort = match (args.minutes, args.exhaustive) {
@@ -100,15 +92,18 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     };
     let stop = Arc::new(AtomicBool::new(false));
     work::end_on_signals(&stop)?;
-    let head = args.results.as_ref().map(|path| {
-        let head = kept::Head::of(&args, &choice, &all, effort)?;
-        let place = Destination::open("--results", Some(path), "")?;
-        Ok::<_, anyhow::Error>((ResultsFile::open(place.path(), head)?, place))
-    });
-    let kept = head.transpose()?;
+    let kept = match &args.results {
+        Some(path) => {
+            let head = kept::Head::of(&args, &choice, &all, effort)?;
+            let place = Destination::open("--results", Some(path), "")?;
+            Some((ResultsFile::open(place.path(), head)?, place))
+        }
+        None => None,
+    };
+    let mine: Vec<_> = all.iter().copied().enumerate().collect();
     let mine: Vec<_> = match args.shard {
-        Some(shard) => shard.of(all.iter().copied().enumerate().collect()).collect(),
-        None => all.iter().copied().enumerate().collect(),
+        Some(shard) => shard.of(mine).collect(),
+        None => mine,
     };
     if let (Some(shard), true) = (args.shard, mine.is_empty()) {
         return Err(usage(format_args!(
@@ -190,9 +185,14 @@ fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
     args.names.iter().map(known).collect()
 }
 
-/// Returns whether one of these mistakes is in the source, which requires the copy with the mutants.
-fn makes_source(mistakes: impl IntoIterator<Item = Option<Mistake>>) -> bool {
-    mistakes.into_iter().flatten().any(|mistake| mistake.is_of_source())
+/// Runs this command in the copy with the mutants, if one of these mistakes is in the source. Returns its exit code.
+fn in_copy_for(
+    mistakes: impl IntoIterator<Item = Option<Mistake>>,
+) -> anyhow::Result<Option<ExitCode>> {
+    match mistakes.into_iter().flatten().any(Mistake::is_of_source) {
+        true => in_copy("quell"),
+        false => Ok(None),
+    }
 }
 
 fn run_replay(
@@ -200,37 +200,40 @@ fn run_replay(
     code: &str,
     trace: Option<&Destination>,
 ) -> anyhow::Result<ExitCode> {
-    if code.trim_start().starts_with('{') {
-        let recorded = RecordedProgram::parse(code).map_err(usage)?;
-        return generate::replay(args, &recorded, trace);
-    }
-    if is_file(code) {
-        return generate::replay(args, &generate::read(Path::new(code))?, trace);
+    let generated = match code.trim_start().starts_with('{') {
+        true => Some(RecordedProgram::parse(code).map_err(usage)?),
+        false if is_file(code) => Some(recorded(code, &machines::read).map_err(usage)?),
+        false => None,
+    };
+    if let Some(recorded) = generated {
+        if let Some(code) = in_copy_for([recorded.mistake])? {
+            return Ok(code);
+        }
+        let run = ReplayedRun {
+            name: "generated",
+            machine: recorded.kind.name,
+            policy: recorded.policy,
+            mistake: recorded.mistake,
+            cpus: recorded.program.cpus(),
+            outcome: shrink::replay_lines(&recorded),
+        };
+        return output::replay_run(args, &run, trace);
     }
     let (case, deviations) = match workload_of(code) {
         Some(name) => parse_code_of(code, |_| workload(name, &machines::read)),
         None => parse_code(code),
     }
     .map_err(usage)?;
-    if makes_source([case.mistake])
-        && let Some(code) = in_copy("quell")?
-    {
+    if let Some(code) = in_copy_for([case.mistake])? {
         return Ok(code);
     }
-    let (violation, lines) = replay(case, deviations);
-    if args.json {
-        output::replay_json(&case, violation.as_ref(), &lines);
-    } else {
-        let columns = timeline::columns(&lines, case.scenario.cpus, args.lines);
-        quell_model::output::write(&columns);
-        match &violation {
-            Some(violation) => say!("\n{violation}"),
-            None => say!("\nthe contract holds in this run"),
-        }
-    }
-    if let Some(place) = trace {
-        let title = violation.as_ref().map(ToString::to_string);
-        output::write_trace(place, &lines, title.as_deref().unwrap_or(case.scenario.name))?;
-    }
-    Ok(ExitCode::from(u8::from(violation.is_some())))
+    let run = ReplayedRun {
+        name: case.scenario.name,
+        machine: case.kind.name,
+        policy: case.policy,
+        mistake: case.mistake,
+        cpus: case.scenario.cpus,
+        outcome: replay(case, deviations),
+    };
+    output::replay_run(args, &run, trace)
 }

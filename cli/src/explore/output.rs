@@ -1,8 +1,9 @@
 //! Output of results for people and for programs.
 
 use super::args::ExploreArgs;
-use super::tables::{self, finds, killer};
+use super::tables::{self, killer};
 use super::work::CaseResult;
+use quell::Policy;
 use quell_adversary::Scenario;
 use quell_adversary::cases::{self, Row};
 use quell_adversary::explore::POLICIES;
@@ -31,8 +32,7 @@ pub fn list(as_json: bool) {
             .iter()
             .map(|s| {
                 json!({ "name": s.name, "about": s.about, "cpus": s.cpus, "bugs": s.bugs,
-                        "finds": finds(s),
-                        "machines": machines(s) })
+                        "finds": s.finds, "machines": machines(s) })
             })
             .collect();
         let kinds: Vec<_> =
@@ -245,36 +245,49 @@ fn paces(results: &[CaseResult]) -> impl Iterator<Item = Pace> {
     paces.filter(|pace| pace.schedules > 0)
 }
 
-/// Prints a replayed run as JSON.
-pub fn replay_json(case: &Case<'_>, found: Option<&Violation>, lines: &[timeline::Line]) {
-    let mutant = case.mistake.map(|mistake| mistake.name());
-    let policy = PolicyText(case.policy).to_string();
-    let (name, machine) = (case.scenario.name, case.kind.name);
-    steps_json(name, machine, &policy, mutant, found, lines);
+/// A repeated run.
+pub struct ReplayedRun<'a> {
+    pub name: &'a str,
+    pub machine: &'a str,
+    pub policy: Policy,
+    pub mistake: Option<Mistake>,
+    pub cpus: usize,
+    /// The violation, if there was one, and the steps.
+    pub outcome: (Option<Violation>, Vec<timeline::Line>),
 }
 
-/// Prints the run of any program as JSON.
-pub fn steps_json(
-    name: &str,
-    machine: &str,
-    policy: &str,
-    mutant: Option<&str>,
-    found: Option<&Violation>,
-    lines: &[timeline::Line],
-) {
-    let steps: Vec<_> = lines
-        .iter()
-        .map(|line| json!({ "step": line.at, "cpu": line.cpu.0, "text": line.text }))
-        .collect();
-    let all = json!({
-        "name": name,
-        "machine": machine,
-        "policy": policy,
-        "mutant": mutant,
-        "violation": found.map(cases::violation),
-        "steps": steps,
-    });
-    output::object(all);
+/// Prints a repeated run, and writes its trace.
+pub fn replay_run(
+    args: &ExploreArgs,
+    run: &ReplayedRun<'_>,
+    trace: Option<&Destination>,
+) -> anyhow::Result<ExitCode> {
+    let (violation, lines) = &run.outcome;
+    if args.json {
+        let steps = lines.iter();
+        let steps = steps
+            .map(|line| json!({ "step": line.at, "cpu": line.cpu.0, "text": line.text }))
+            .collect::<Vec<_>>();
+        output::object(json!({
+            "name": run.name,
+            "machine": run.machine,
+            "policy": PolicyText(run.policy).to_string(),
+            "mutant": run.mistake.map(Mistake::name),
+            "violation": violation.as_ref().map(cases::violation),
+            "steps": steps,
+        }));
+    } else {
+        write(&timeline::columns(lines, run.cpus, args.lines));
+        match violation {
+            Some(violation) => say!("\n{violation}"),
+            None => say!("\nthe contract holds in this run"),
+        }
+    }
+    if let Some(place) = trace {
+        let title = violation.as_ref().map_or_else(|| run.name.to_owned(), ToString::to_string);
+        write_trace(place, lines, &title)?;
+    }
+    Ok(ExitCode::from(u8::from(violation.is_some())))
 }
 
 /// Prints the fate of each mutant.
@@ -322,9 +335,6 @@ pub fn mutants(args: &ExploreArgs, tested: &[MutantResult], elapsed: Duration) -
 }
 
 /// Writes a run as a trace.
-///
-/// # Errors
-/// If the file can't be written.
 pub fn write_trace(
     place: &Destination,
     lines: &[timeline::Line],

@@ -6,11 +6,6 @@ use quell_adversary::{Coverage, MachineKind, Mistake, Scenario};
 
 use quell_model::table::{Cell, Table, number, verdict, words};
 
-/// Returns the mutants that a scenario must find.
-pub fn finds(scenario: &Scenario) -> Vec<&'static str> {
-    scenario.finds.to_vec()
-}
-
 /// Returns a table of the scenarios.
 pub fn scenarios() -> Table {
     let mut rows = Table::new([
@@ -26,7 +21,7 @@ pub fn scenarios() -> Table {
             s.cpus.to_string(),
             s.about.to_string(),
             s.bugs.join(", "),
-            finds(s).join(", "),
+            s.finds.join(", "),
         ]);
     }
     rows

@@ -42,9 +42,6 @@ pub struct CaseResult {
 }
 
 /// Runs `task` for each number below `count` on `jobs` threads, and returns the results in order.
-///
-/// # Errors
-/// If the host can't start the threads.
 fn spread<T: Send>(
     count: usize,
     jobs: usize,
@@ -59,10 +56,6 @@ fn spread<T: Send>(
 /// Searches all cases, until `stop` is set. Cases that had begun by then have partial results.
 ///
 /// Calls `found` for each case that was searched to its end, with the index of the case.
-///
-/// # Errors
-/// If the host can't start the threads.
-/// If the host has no room for so many threads.
 pub fn explore_all(
     args: &ExploreArgs,
     cases: &[Case<'static>],
@@ -152,9 +145,6 @@ fn rate(schedules: u64, began: Instant) -> String {
 }
 
 /// Tests these mutants.
-///
-/// # Errors
-/// If the host can't start the threads.
 pub fn test_all(
     args: &ExploreArgs,
     mutants: &[Mistake],

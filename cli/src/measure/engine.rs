@@ -30,9 +30,6 @@ pub struct EngineArgs {
 }
 
 /// Measures the costs and prints them. The exit code is 1 if a target is missed.
-///
-/// # Errors
-/// If the document can't be written as JSON.
 pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     if args.guards {
         return run_guards(args);

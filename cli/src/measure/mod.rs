@@ -35,11 +35,16 @@ enum MeasureTarget {
     Paths(paths::PathsArgs),
 }
 
+/// Parses the length of a measurement in seconds.
+#[cfg(target_os = "linux")]
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (1.0..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds from 1 to 3600".into()),
+    }
+}
+
 /// Runs the chosen measurement and prints the results.
-///
-/// # Errors
-///
-/// The errors of the chosen measurement.
 pub fn run(args: MeasureArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         #[cfg(target_os = "linux")]

@@ -8,7 +8,9 @@ use clap::Args;
 use quell_host::paths::measure;
 use quell_model::numbers::digits;
 
-use quell_model::output::{self, Destination, paragraph, say};
+use super::seconds;
+use crate::destination;
+use quell_model::output::{self, paragraph, say};
 use quell_model::table::{Table, number, words};
 
 /// Measure the running kernel's calls, faults, pages and tables, alone and with a second thread.
@@ -27,22 +29,10 @@ pub struct PathsArgs {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (1.0..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("expected a number of seconds from 1 to 3600".into()),
-    }
-}
-
 impl PathsArgs {
     /// Measures the costs and prints them.
-    ///
-    /// # Errors
-    /// If the measurement fails, or a file can't be written.
     pub fn run(&self) -> Result<ExitCode> {
-        let place = self.kernel_file.as_deref();
-        let place =
-            place.map(|path| Destination::open("--kernel-file", Some(path), "")).transpose()?;
+        let place = destination("--kernel-file", self.kernel_file.as_deref())?;
         let profile = measure(self.seconds)?;
         if let Some(place) = place {
             place.write(&profile.text)?;

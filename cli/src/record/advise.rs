@@ -32,9 +32,6 @@ pub struct AdviseArgs {
 }
 
 /// Reads a recording and prints advice on it.
-///
-/// # Errors
-/// If the recording can't be read, or there is no such machine.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let machine = args.replay.machine()?;
     let (mut source, _) = open(&args.recording)?;

@@ -69,14 +69,22 @@ pub struct TryArgs {
     command: Vec<OsString>,
 }
 
-/// A measure of a run: its key in JSON, its name, and the functions that format and read it.
+/// A measure of a run.
 struct Measure {
+    /// The key in JSON.
     key: &'static str,
     name: &'static str,
     shown: fn(f64) -> String,
     of: fn(&RunUsage) -> Option<f64>,
-    /// Whether it grows with the length of a turn.
-    grows: bool,
+}
+
+const fn measure(
+    key: &'static str,
+    name: &'static str,
+    shown: fn(f64) -> String,
+    of: fn(&RunUsage) -> Option<f64>,
+) -> Measure {
+    Measure { key, name, shown, of }
 }
 
 /// The place of wall time in [`MEASURES`].
@@ -84,54 +92,23 @@ const WALL: usize = 2;
 
 /// The measures of each run. The first one decides.
 const MEASURES: [Measure; 6] = [
-    Measure {
-        key: "cpu_ns",
-        name: "CPU time",
-        shown: time,
-        of: |spent| Some(spent.cpu.as_nanos() as f64),
-        grows: true,
-    },
-    Measure {
-        key: "kernel_ns",
-        name: "of it in the kernel",
-        shown: time,
-        of: |spent| Some(spent.kernel.as_nanos() as f64),
-        grows: true,
-    },
-    Measure {
-        key: "wall_ns",
-        name: "wall time",
-        shown: time,
-        of: |spent| Some(spent.wall.as_nanos() as f64),
-        grows: true,
-    },
-    Measure {
-        key: "interrupts",
-        name: "shootdown interrupts",
-        shown: |number| count(number as u64),
-        of: |spent| spent.interrupts.map(|number| number as f64),
-        grows: true,
-    },
-    Measure {
-        key: "faults",
-        name: "page faults",
-        shown: |number| count(number as u64),
-        of: |spent| Some(spent.faults as f64),
-        grows: true,
-    },
-    Measure {
-        key: "peak_bytes",
-        name: "peak memory",
-        shown: |bytes| format!("{:.1} MB", bytes / 1e6),
-        of: |spent| Some(spent.memory as f64),
-        grows: false,
-    },
+    measure("cpu_ns", "CPU time", time, |of| Some(of.cpu.as_nanos() as f64)),
+    measure("kernel_ns", "of it in the kernel", time, |of| Some(of.kernel.as_nanos() as f64)),
+    measure("wall_ns", "wall time", time, |of| Some(of.wall.as_nanos() as f64)),
+    measure("interrupts", "shootdown interrupts", whole, |of| Some(of.interrupts? as f64)),
+    measure("faults", "page faults", whole, |of| Some(of.faults as f64)),
+    measure("peak_bytes", "peak memory", megabytes, |of| Some(of.memory as f64)),
 ];
 
+fn whole(number: f64) -> String {
+    count(number as u64)
+}
+
+fn megabytes(bytes: f64) -> String {
+    format!("{:.1} MB", bytes / 1e6)
+}
+
 /// Tries the setting and prints the result.
-///
-/// # Errors
-/// If the command fails or can't be started, the process ends, or the recording can't be read or advises no setting.
 pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let over = end_requested()?;
     let set = args.set()?;
@@ -369,10 +346,13 @@ impl TryArgs {
     /// Returns the value of a measure, or its growth per second.
     fn measured(&self, measure: &Measure, of: &RunUsage) -> Option<f64> {
         let value = (measure.of)(of)?;
-        match self.is_per_second() && measure.grows {
-            true if measure.key == "wall_ns" => None,
-            true => Some(value / of.wall.as_secs_f64().max(1e-9)),
-            false => Some(value),
+        match measure.key {
+            "wall_ns" if self.is_per_second() => None,
+            // Memory doesn't grow with the length of a turn.
+            key if self.is_per_second() && key != "peak_bytes" => {
+                Some(value / of.wall.as_secs_f64().max(1e-9))
+            }
+            _ => Some(value),
         }
     }
 

@@ -86,9 +86,6 @@ impl LiveArgs {
 
     /// Records the chosen processes. Without privileges, prints the kernel's own counters as a table or as JSON
     /// instead.
-    ///
-    /// # Errors
-    /// If the process or control group doesn't exist, the command doesn't start, or the file can't be written.
     pub fn record(&self, json: bool, folded: bool) -> anyhow::Result<Outcome> {
         let over = end_requested()?;
         // We open the file first, because a recording that can't be kept is useless.

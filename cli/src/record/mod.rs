@@ -29,6 +29,7 @@ use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
 use quell_workloads::files::hint;
 
+use crate::destination;
 use quell_model::output::{Destination, INTERRUPTED, note};
 use quell_model::usage::usage;
 use read::{analysed, open};
@@ -87,9 +88,6 @@ enum FlameWeight {
 }
 
 /// Records, or reads the named recording, and shows the results.
-///
-/// # Errors
-/// If recording or reading fails, or a file can't be written.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     args.refuse_equal()?;
     if let Some(path) = &args.import {
@@ -181,26 +179,16 @@ struct OutputPlaces {
 impl ShowArgs {
     /// Checks that the machine can be read and the files can be written. We report errors before a recording, because
     /// it can't be repeated.
-    ///
-    /// # Errors
-    /// If one of these checks fails.
     fn places(&self) -> anyhow::Result<OutputPlaces> {
-        let place = |option, path: &Option<PathBuf>| {
-            let path = path.as_deref();
-            path.map(|path| Destination::open(option, Some(path), "")).transpose()
-        };
         Ok(OutputPlaces {
             machine: self.replay.machine()?,
-            html: place("--html", &self.html)?,
-            trace: place("--perfetto", &self.perfetto)?,
-            workload: place("--workload", &self.workload)?,
+            html: destination("--html", self.html.as_deref())?,
+            trace: destination("--perfetto", self.perfetto.as_deref())?,
+            workload: destination("--workload", self.workload.as_deref())?,
         })
     }
 
     /// Reads a recording to its end and shows the results.
-    ///
-    /// # Errors
-    /// If the recording can't be read, or a file can't be written.
     fn of(
         &self,
         source: &mut dyn Source,

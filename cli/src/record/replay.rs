@@ -31,9 +31,6 @@ pub struct ReplayArgs {
 
 impl ReplayArgs {
     /// Returns the machine for a replay, or `None` if no replay was requested.
-    ///
-    /// # Errors
-    /// If there is no such machine, or its file is wrong.
     pub fn machine(&self) -> anyhow::Result<Option<MachineFile>> {
         let name = match &self.machine {
             _ if !self.replay => return Ok(None),
@@ -55,9 +52,6 @@ pub fn print(replayed: Option<&anyhow::Result<ReplayedProgram>>) {
 }
 
 /// Prints a JSON object. The results of a replay, if there was one, are under its key `replay`.
-///
-/// # Errors
-/// If the results can't be written as JSON.
 pub fn print_json(
     mut json: serde_json::Value,
     replayed: Option<&anyhow::Result<ReplayedProgram>>,

@@ -41,9 +41,6 @@ pub struct TopArgs {
 }
 
 /// Shows each second. It ends with a signal, with its time, or with the chosen processes.
-///
-/// # Errors
-/// If a process doesn't exist, or the kernel refuses a request that it granted before.
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let over = end_requested()?;
     let options = Options {

@@ -10,7 +10,9 @@ use anyhow::Result;
 use clap::Args;
 use quell_host::clear::{Options, measure, plot};
 
-use quell_model::output::{self, Destination};
+use super::seconds;
+use crate::destination;
+use quell_model::output;
 
 /// The arguments of `quell measure clear`.
 #[derive(Args, Debug)]
@@ -29,18 +31,11 @@ pub struct ClearArgs {
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     max_bytes: u64,
     /// Measure for this long; more time means more samples
-    #[arg(long, value_name = "SECONDS", default_value_t = 40.0, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 40.0, value_parser = seconds)]
     seconds: f64,
     /// Leave out strategies that overwrite vector registers, which kernels often do not save
     #[arg(long)]
     no_vectors: bool,
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(s) if (1.0..=3600.0).contains(&s) => Ok(s),
-        _ => Err("expected a number of seconds from 1 to 3600".into()),
-    }
 }
 
 fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -61,16 +56,9 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Runs the measurement. The exit code is 1 if a target is missed.
-///
-/// # Errors
-///
-/// If there isn't enough memory for the smallest region, or a file can't be written.
 pub fn run(args: &ClearArgs) -> Result<ExitCode> {
-    let place = |option, path: &Option<PathBuf>| {
-        let path = path.as_deref();
-        path.map(|path| Destination::open(option, Some(path), "")).transpose()
-    };
-    let (svg_place, page_place) = (place("--plot", &args.plot)?, place("--html", &args.html)?);
+    let svg_place = destination("--plot", args.plot.as_deref())?;
+    let page_place = destination("--html", args.html.as_deref())?;
     let report = measure(&Options {
         max_bytes: args.max_bytes,
         budget: Duration::from_secs_f64(args.seconds),
@@ -103,9 +91,9 @@ mod tests {
         for bad in ["", "K", "4K", "1KM", "-1", "1.5G", "99999999999G", "1T"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
-        assert_eq!(parse_seconds("2.5"), Ok(2.5));
+        assert_eq!(seconds("2.5"), Ok(2.5));
         for bad in ["0", "nan", "inf", "x", "1e9"] {
-            assert!(parse_seconds(bad).is_err(), "{bad}");
+            assert!(seconds(bad).is_err(), "{bad}");
         }
     }
 }

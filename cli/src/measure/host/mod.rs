@@ -60,9 +60,6 @@ fn known_name(name: &str) -> Result<String, String> {
 
 impl HostArgs {
     /// Runs the chosen benchmarks and prints the results.
-    ///
-    /// # Errors
-    /// If the host can't be examined at all, or a system call fails that shouldn't.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.list {
             for bench in &ALL {
