@@ -12,8 +12,6 @@
 #[cfg(target_os = "linux")]
 pub mod clear;
 #[cfg(target_os = "linux")]
-mod errors;
-#[cfg(target_os = "linux")]
 pub mod live;
 #[cfg(target_os = "linux")]
 mod memory;

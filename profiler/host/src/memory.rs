@@ -15,7 +15,7 @@ use procfs_core::process::MemoryMaps;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 pub use rustix::param::page_size;
 
-use crate::errors::check;
+use crate::process::check;
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
@@ -34,6 +34,14 @@ impl Mapping {
     /// Maps private anonymous memory without populating it.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         Self::map_anonymous(len, MapFlags::PRIVATE)
+    }
+
+    /// Maps private anonymous memory without huge pages, which the kernel would have to split or page out whole.
+    pub fn base_pages(pages: usize) -> io::Result<Self> {
+        let map = Self::anonymous(pages * page_size())?;
+        // Kernels without huge pages refuse the advice, and don't need it.
+        let _ = map.advise(0, map.len, Advice::LinuxNoHugepage);
+        Ok(map)
     }
 
     /// Maps anonymous memory in hugetlb pages of 1 GiB.

@@ -29,10 +29,9 @@ use rustix::mm::Advice;
 use serde::Serialize;
 
 use crate::live::machine_file::nearest_built_in;
-use crate::live::sys::{drop_cache, release};
 use crate::memory::{Mapping, page_size};
 use crate::predict::kernel::Kernel;
-use crate::process::{OwnProcess, null_call};
+use crate::process::{OwnProcess, null_call, release};
 use crate::processor::Processor;
 
 /// The number of pages of a region: more than the caches hold.
@@ -90,16 +89,9 @@ fn time(count: usize, body: impl FnOnce() -> io::Result<()>) -> io::Result<Durat
     Ok(begin.elapsed() / count as u32)
 }
 
-fn anonymous(pages: usize) -> io::Result<Mapping> {
-    let map = Mapping::anonymous(pages * page_size())?;
-    // A kernel without huge pages refuses the advice, and doesn't need it.
-    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
-    Ok(map)
-}
-
 /// Maps memory and makes each page present.
 fn written() -> io::Result<Mapping> {
-    let map = anonymous(PAGES)?;
+    let map = Mapping::base_pages(PAGES)?;
     map.touch(page_size(), 1);
     Ok(map)
 }
@@ -175,7 +167,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::Fault,
         what: "first read of a page whose table exists",
         host: || {
-            let map = anonymous(PAGES)?;
+            let map = Mapping::base_pages(PAGES)?;
             map.touch(TABLE * page_size(), 1);
             reads(&map)
         },
@@ -191,7 +183,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::FaultAnonymous,
         what: "first write of a page whose table exists",
         host: || {
-            let map = anonymous(PAGES)?;
+            let map = Mapping::base_pages(PAGES)?;
             first_writes(&map)
         },
         model: [
@@ -261,7 +253,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::ProtectCall,
         what: "changing the rights of a page in the middle of an area",
         host: || {
-            let map = anonymous(3)?;
+            let map = Mapping::base_pages(3)?;
             map.touch(page_size(), 1);
             let change = |turn| map.protect(page_size(), page_size(), turn % 2 == 1);
             time(REGIONS, || (0..REGIONS).try_for_each(change))
@@ -316,7 +308,7 @@ const OPERATIONS: &[Operation] = &[
         cost: P::Table,
         what: "first write of a page that needs a table",
         host: || {
-            let map = anonymous(REGIONS * TABLE)?;
+            let map = Mapping::base_pages(REGIONS * TABLE)?;
             time(REGIONS, || {
                 map.touch(TABLE * page_size(), 1);
                 Ok(())
@@ -378,7 +370,9 @@ const OPERATIONS: &[Operation] = &[
             let (file, map) = holes()?;
             map.read(page_size());
             let took = time(PAGES, || map.advise(0, map.len(), Advice::LinuxPageOut))?;
-            drop_cache(&file)?;
+            // Whatever stayed in the cache goes, too.
+            file.sync_data()?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
             Ok(took)
         },
         model: [

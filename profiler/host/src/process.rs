@@ -8,7 +8,20 @@ use rustix::mm::Advice;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use rustix::time::{ClockId, Timespec};
 
-use crate::errors::check;
+/// Turns a system call's -1, made through `libc`, into the error in `errno`.
+pub fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Returns whether this process is privileged enough for set-ups: effective user 0. A container may still refuse.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Returns the kernel's release.
+pub fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
 
 /// Makes a system call that does nothing: the parent's id, which no library caches.
 pub fn null_call() {

@@ -1,10 +1,11 @@
 //! Runs rounds of samples: each round visits every contender at every length, in a new random order.
 
 use super::contender::Contender;
-use super::progress::Progress;
 use super::region::{HUGE, Region};
+use super::tick;
 use crate::process::own_thread_cpu_time;
 use anyhow::{Result, bail};
+use indicatif::ProgressBar;
 use procfs_core::{FromRead, Meminfo};
 use quell_workloads::numbers::median;
 use quell_zero::{Sample, StrategySet, Temperature};
@@ -86,9 +87,23 @@ fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a
     turn
 }
 
-/// Pins the calling thread to one CPU. If the system refuses, the samples are only noisier.
-fn pin(cpu: usize) {
-    let _ = cores::pin(&[cpu]);
+/// Runs a function for each value on its CPU, on all of them at once. If the system refuses to pin a thread, the samples
+/// are only noisier.
+fn on_each<V: Send, T: Send>(
+    values: impl IntoIterator<Item = (usize, V)>,
+    run: impl Fn(V) -> T + Sync,
+) -> Vec<T> {
+    let run = &run;
+    std::thread::scope(|scope| {
+        let pinned = |(cpu, value)| {
+            scope.spawn(move || {
+                let _ = cores::pin(&[cpu]);
+                run(value)
+            })
+        };
+        let threads: Vec<_> = values.into_iter().map(pinned).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
 }
 
 /// One region for each CPU, and the rounds over them.
@@ -115,20 +130,8 @@ impl Bench {
                 (cpus.len() as u64 * 4 * SPAN) >> 20
             );
         }
-        let regions = std::thread::scope(|scope| {
-            let threads: Vec<_> = cpus
-                .iter()
-                .map(|&cpu| {
-                    scope.spawn(move || {
-                        pin(cpu);
-                        Region::new(each)
-                    })
-                })
-                .collect();
-            let join = |t: std::thread::ScopedJoinHandle<'_, _>| t.join().expect("no panic");
-            threads.into_iter().map(join).collect::<Result<Vec<_>>>()
-        })?;
-        Ok(Bench { cpus: cpus.to_vec(), regions })
+        let regions = on_each(cpus.iter().map(|&cpu| (cpu, each)), Region::new);
+        Ok(Bench { cpus: cpus.to_vec(), regions: regions.into_iter().collect::<Result<_>>()? })
     }
 
     /// Returns the length of each CPU's region.
@@ -143,15 +146,8 @@ impl Bench {
     }
 
     /// Runs a function on the first CPU and its region.
-    pub fn with_region<T: Send>(&mut self, f: impl FnOnce(&mut Region) -> T + Send) -> T {
-        let (cpu, region) = (self.cpus[0], &mut self.regions[0]);
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                pin(cpu);
-                f(region)
-            });
-            thread.join().expect("no panic")
-        })
+    pub fn with_region<T: Send>(&mut self, f: impl Fn(&mut Region) -> T + Sync) -> T {
+        on_each([(self.cpus[0], &mut self.regions[0])], f).remove(0)
     }
 
     /// Measures the samples for [`Chooser::calibrated`](quell_zero::Chooser::calibrated), in rounds like the
@@ -167,7 +163,7 @@ impl Bench {
         available: &StrategySet,
         sizes: &[u64],
         time: Duration,
-        progress: &Progress,
+        progress: &ProgressBar,
     ) -> Result<Vec<Sample>> {
         let around: Vec<_> = available.iter().map(Contender::Clear).collect();
         let hot = available.iter().filter(|strategy| strategy.keeps_hot());
@@ -189,7 +185,7 @@ impl Bench {
         contenders: &[Contender],
         at_longest: &[Contender],
         time: Duration,
-        progress: &Progress,
+        progress: &ProgressBar,
     ) -> Result<Vec<Cell>> {
         let Some(&longest) = sizes.last() else {
             bail!("the region is too small for any extent");
@@ -220,7 +216,7 @@ impl Bench {
                 }
                 let mut turn = shuffled(&mut cells, bytes, &mut order);
                 self.visit(cores, bytes, &mut turn);
-                progress.tick();
+                tick(progress);
             }
         }
         Ok(cells)
@@ -244,20 +240,9 @@ impl Bench {
             let speed = (extents * bytes) as f64 / seconds / 1e9;
             (pulse.max(pulse::take()), speed)
         };
-        let (one, order) = (&one, &order);
-        let taken: Vec<Vec<(f64, f64)>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = self.regions[..cores]
-                .iter_mut()
-                .zip(&self.cpus)
-                .map(|(region, &cpu)| {
-                    scope.spawn(move || {
-                        pin(cpu);
-                        order.iter().map(|&c| one(region, c)).collect::<Vec<_>>()
-                    })
-                })
-                .collect();
-            let join = |t: std::thread::ScopedJoinHandle<'_, _>| t.join().expect("no panic");
-            threads.into_iter().map(join).collect()
+        let regions = self.cpus[..cores].iter().copied().zip(&mut self.regions);
+        let taken: Vec<Vec<(f64, f64)>> = on_each(regions, |region| {
+            order.iter().map(|&contender| one(region, contender)).collect()
         });
         for (i, cell) in turn.iter_mut().enumerate() {
             let all = || taken.iter().map(|one| one[i]);
@@ -284,7 +269,7 @@ mod tests {
         let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
         let contenders = [Contender::Clear(Strategy::Stores), Contender::Memset];
         let cells = bench
-            .run(1, &[4 << 10, 1 << 20], &contenders, FILLS, Duration::ZERO, &Progress::hidden())
+            .run(1, &[4 << 10, 1 << 20], &contenders, FILLS, Duration::ZERO, &ProgressBar::hidden())
             .unwrap();
         assert_eq!(cells.len(), 2 * contenders.len() + FILLS.len());
         assert!(cells.iter().all(|c| c.samples.len() == 1 && c.median() > 0.0));
@@ -348,7 +333,7 @@ mod tests {
         let available = StrategySet::STORES.with(Strategy::NonTemporal128);
         let sizes = [4 << 10, 1 << 20];
         let samples =
-            bench.calibrate(&available, &sizes, Duration::ZERO, &Progress::hidden()).unwrap();
+            bench.calibrate(&available, &sizes, Duration::ZERO, &ProgressBar::hidden()).unwrap();
         assert_eq!(samples, []);
     }
 

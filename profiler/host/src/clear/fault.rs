@@ -3,9 +3,10 @@
 //! The kernel zeroes each page on its first touch, or all pages at once in a populating call. We check the resulting
 //! page size: a kernel without a free huge page silently uses base pages, and the figure would be wrong.
 
-use super::progress::Progress;
+use super::tick;
 use crate::memory::Mapping;
 use crate::process::own_thread_cpu_time;
+use indicatif::ProgressBar;
 use quell_workloads::numbers::median;
 use rustix::mm::Advice;
 use serde::Serialize;
@@ -48,7 +49,7 @@ const CASES: &[Case] = &[
 ];
 
 /// Measures all cases, interleaved, for about `time` and at least once each.
-pub fn measure(time: Duration, progress: &Progress) -> Vec<DemandFault> {
+pub fn measure(time: Duration, progress: &ProgressBar) -> Vec<DemandFault> {
     let deadline = Instant::now() + time.min(Duration::from_secs(5));
     let mut found: Vec<Result<Vec<f64>, String>> = vec![Ok(Vec::new()); CASES.len()];
     for round in 0..7 {
@@ -62,7 +63,7 @@ pub fn measure(time: Duration, progress: &Progress) -> Vec<DemandFault> {
                     Err(why) => *result = Err(why),
                 }
             }
-            progress.tick();
+            tick(progress);
         }
     }
     CASES

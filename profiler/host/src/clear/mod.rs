@@ -12,7 +12,6 @@ mod bench;
 mod contender;
 pub mod fault;
 pub mod plot;
-mod progress;
 pub mod read;
 mod region;
 pub mod report;
@@ -21,7 +20,7 @@ use crate::processor::Processor;
 use anyhow::{Context, Result};
 use bench::{Bench, Cell};
 use contender::{Contender, FILLS};
-use progress::Progress;
+use indicatif::{ProgressBar, ProgressStyle};
 use quell_threads::cores;
 use quell_workloads::numbers::median;
 use quell_zero::{Caches, Chooser, Plan, Temperature};
@@ -70,7 +69,12 @@ pub fn measure(args: &Options) -> Result<Report> {
     let started = Instant::now();
     let budget = args.budget;
     let share = |percent: u32| budget * percent / 100;
-    let progress = Progress::new(budget);
+    let progress = ProgressBar::new(budget.as_millis() as u64)
+        .with_style(ProgressStyle::with_template("{wide_bar} {elapsed_precise}  {msg}")?);
+    let say = |what| {
+        progress.set_message(what);
+        tick(&progress);
+    };
     let mut available = quell_arch::zero::available();
     if args.no_vectors {
         available = available.without_vectors();
@@ -78,7 +82,7 @@ pub fn measure(args: &Options) -> Result<Report> {
     let caches = host_caches();
     let chooser = Chooser { available, caches };
 
-    progress.say("taking memory");
+    say("taking memory");
     let cpus = cores::allowed().context("cannot read the CPU affinity")?;
     let mut bench = Bench::new(&cpus, args.max_bytes, caches.last)?;
 
@@ -86,7 +90,7 @@ pub fn measure(args: &Options) -> Result<Report> {
         let most = most.min(args.max_bytes);
         SIZES.iter().copied().filter(|&s| s <= most).collect()
     };
-    progress.say("calibrating");
+    say("calibrating");
     let calibration_started = Instant::now();
     let lengths = sizes(bench.region_bytes());
     let samples = bench.calibrate(&available, &lengths, share(CALIBRATION), &progress)?;
@@ -99,7 +103,7 @@ pub fn measure(args: &Options) -> Result<Report> {
         .map(Contender::Clear)
         .chain([Contender::Memset, Contender::PageByPage])
         .collect();
-    progress.say("one core");
+    say("one core");
     let one = bench.run(
         1,
         &sizes(bench.region_bytes()),
@@ -109,7 +113,7 @@ pub fn measure(args: &Options) -> Result<Report> {
         &progress,
     )?;
     let all = if cpus.len() > 1 {
-        progress.say("all cores");
+        say("all cores");
         let sizes = sizes(bench.region_bytes());
         let all = share(ALL_CORES);
         let cells = bench.run(cpus.len(), &sizes, &contenders, FILLS, all, &progress)?;
@@ -124,13 +128,13 @@ pub fn measure(args: &Options) -> Result<Report> {
     } else {
         None
     };
-    progress.say("clear, then read");
+    say("clear, then read");
     let reads = bench.with_region(|region| read::measure(region, &plan, share(READ), &progress));
     let huge_share = bench.huge_share();
     drop(bench);
-    progress.say("demand faults");
+    say("demand faults");
     let faults = fault::measure(budget.saturating_sub(started.elapsed()), &progress);
-    progress.done();
+    progress.finish_and_clear();
 
     let mut report = Report {
         peak_write_gbps: peak(&one),
@@ -153,6 +157,11 @@ pub fn measure(args: &Options) -> Result<Report> {
     report.verdicts = report.judge();
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// Moves the bar to the time since its beginning.
+fn tick(progress: &ProgressBar) {
+    progress.set_position(progress.elapsed().as_millis() as u64);
 }
 
 /// Returns the figures of the cells whose contender `wanted` accepts.

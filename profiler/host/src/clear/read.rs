@@ -6,8 +6,9 @@
 //! throughout, which shows whether the planner's order helps.
 
 use super::contender::sum;
-use super::progress::Progress;
 use super::region::Region;
+use super::tick;
+use indicatif::ProgressBar;
 use quell::{Extent, Frame, PAGE_BYTES};
 use quell_workloads::numbers::median;
 use quell_zero::{ClearPolicy, Plan, Strategy};
@@ -37,7 +38,7 @@ pub fn measure(
     region: &mut Region,
     plan: &Plan,
     time: Duration,
-    progress: &Progress,
+    progress: &ProgressBar,
 ) -> Vec<ClearReadTimes> {
     let planned = ClearPolicy::preemptible(*plan);
     let stores = ClearPolicy::preemptible(Plan::uniform(Strategy::Stores));
@@ -71,7 +72,7 @@ pub fn measure(
             }
         }
         round += 1;
-        progress.tick();
+        tick(progress);
     }
     let cells = SIZES.iter().flat_map(|&b| ways.iter().map(move |w| (b, w.0)));
     cells

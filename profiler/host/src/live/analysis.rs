@@ -115,16 +115,7 @@ pub fn host_noise(benchmarks: &[Benchmark]) -> Option<f64> {
 /// It's the time with one spinning thread minus the time alone, divided by the interrupts.
 pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
     let alone_ns = alone.undisturbed();
-    let mut price = Shootdown {
-        alone_ns,
-        one_target_ns: None,
-        interrupts_per_op: None,
-        ns: None,
-        quiet_samples: 0,
-        all_samples: 0,
-        reliable: false,
-        note: None,
-    };
+    let mut price = Shootdown { alone_ns, ..Shootdown::default() };
     let Some(row) = one_target else {
         price.note = Some("this process may use only one CPU".into());
         return price;
@@ -232,7 +223,7 @@ mod tests {
                 samples: pulses.map(|pulse| sample(pulse, pulse)).to_vec(),
                 ..row(&[(1.0, 0.0)])
             }],
-            ..benchmark()
+            ..Benchmark::default()
         };
         let own_core = |b: &Benchmark| b.rows[0].quiet.unwrap().own_core;
         let mut both = [bench(0, [2.0; 5]), bench(0, [1.0, 1.1, 1.1, 1.1, 1.1])];
@@ -241,49 +232,24 @@ mod tests {
         let mut apart = [bench(1, [2.0; 5]), bench(0, [1.0, 1.1, 1.1, 1.1, 1.1])];
         assert_eq!(find_quiet(&mut apart), Some(0.0));
         assert_eq!(apart.each_ref().map(own_core), [true, true]);
-        assert_eq!(find_quiet(&mut [benchmark()]), None);
+        assert_eq!(find_quiet(&mut [Benchmark::default()]), None);
     }
 
     #[test]
-    fn disturbed_samples_do_not_cheapen_the_price() {
+    fn the_price_rests_on_enough_undisturbed_samples() {
         let alone = row(&[(3000.0, 0.0); 6]);
-        let mut samples = vec![(13_000.0, 1.0); 6];
-        samples.extend([(3500.0, 0.1); 30]);
-        let found = price(&alone, Some(&row(&samples)));
-        assert_eq!((found.quiet_samples, found.all_samples), (6, 36));
-        assert_eq!(found.ns, Some(10_000.0));
-        assert!(found.reliable);
-    }
-
-    #[test]
-    fn a_busy_second_cpu_gives_no_price() {
-        let found = price(&row(&[(3000.0, 0.0); 6]), Some(&row(&[(3400.0, 0.1); 16])));
-        assert_eq!(found.ns, None);
-        assert!(!found.reliable && found.note.is_some());
-    }
-
-    #[test]
-    fn too_few_interrupts_or_samples_give_no_reliable_price() {
-        let alone = row(&[(3000.0, 0.0); 6]);
-        let half = price(&alone, Some(&row(&[(8_000.0, 0.5); 16])));
-        assert_eq!(half.ns, Some(10_000.0));
-        assert!(!half.reliable && half.note.unwrap().contains("busy"));
-        let few = price(&alone, Some(&row(&[(13_000.0, 1.0); 4])));
-        assert_eq!(few.ns, Some(10_000.0));
-        assert!(!few.reliable && few.note.unwrap().contains("--seconds"));
-    }
-
-    fn benchmark() -> Benchmark {
-        Benchmark {
-            name: "x",
-            mechanism: "S4",
-            title: "",
-            rows: Vec::new(),
-            refused: Vec::new(),
-            failed: None,
-            warnings: Vec::new(),
-            rounds: 1,
-            seconds: 0.0,
+        for (samples, ns, note) in [
+            // Half of the interrupts do not arrive, or nearly all of them.
+            (vec![(8_000.0, 0.5); 16], Some(10_000.0), Some("busy")),
+            (vec![(3400.0, 0.1); 16], None, Some("only 0.10 interrupts")),
+            (vec![(13_000.0, 1.0); 4], Some(10_000.0), Some("--seconds")),
+            // Disturbed samples do not cheapen the price.
+            ([vec![(13_000.0, 1.0); 6], vec![(3500.0, 0.1); 30]].concat(), Some(10_000.0), None),
+        ] {
+            let found = price(&alone, Some(&row(&samples)));
+            assert_eq!((found.ns, found.reliable), (ns, note.is_none()));
+            assert_eq!(found.quiet_samples, if note.is_none() { 6 } else { 0 });
+            assert!(found.note.unwrap_or_default().contains(note.unwrap_or_default()));
         }
     }
 
@@ -291,7 +257,7 @@ mod tests {
     fn the_share_counts_shootdowns_not_interrupts() {
         let mut wide = row(&[(20_000.0, 3.0); 4]);
         wide.targets = 3;
-        let mut benchmarks = [Benchmark { rows: vec![wide], ..benchmark() }];
+        let mut benchmarks = [Benchmark { rows: vec![wide], ..Benchmark::default() }];
         fill_shares(&mut benchmarks, 10_000.0);
         assert_eq!(benchmarks[0].rows[0].shootdown_share, Some(0.5));
     }

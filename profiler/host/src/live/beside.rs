@@ -14,11 +14,8 @@
 
 use super::analysis;
 use super::bench::one_page_key;
-use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};
+use super::machine_file::{HostMachine, SWAP_ROUNDS_NS, modelled};
 use super::report::{Benchmark, Comparison, Row};
-use quell::Policy;
-use quell_model::jobs::Job;
-use quell_workloads::Workload;
 
 /// The largest error of a prediction that counts as right.
 pub const TOLERANCE: f64 = 0.30;
@@ -107,16 +104,10 @@ const CASES: &[Case] = &[
 
 impl Case {
     fn predict(&self, host: &HostMachine) -> Result<f64, String> {
-        let mut workload = Workload::from_name(self.workload).ok_or("no such workload")?;
-        for pair in self.parameters {
-            workload.set(pair).map_err(|wrong| wrong.to_string())?;
-        }
-        let policy: Policy = if self.dirty { host.kernel.dirty } else { host.kernel.policy };
-        let machine = host.machine.clone().into();
-        let outcome = Job::new(machine, workload, policy, self.cpus)
-            .run()
-            .map_err(|error| error.to_string())?;
-        Ok(outcome.measure.value * self.factor)
+        let policy = if self.dirty { host.kernel.dirty } else { host.kernel.policy };
+        let workload = (self.workload, self.parameters);
+        let value = modelled(&host.machine, policy, self.cpus, workload);
+        value.map(|value| value * self.factor).map_err(|error| error.to_string())
     }
 
     /// Returns the measured time of `row` as if its core had been as free as that of `one_page`, the row that fixed its
@@ -245,19 +236,12 @@ mod tests {
             samples.iter().map(move |&(ns, pulse)| Sample { ns, interrupts: None, pulse, round })
         });
         let (median, pulse) = samples[0];
-        Row {
-            samples: all.collect(),
-            quiet: Some(QuietSamples {
-                samples: 5,
-                median,
-                tlb_interrupts_per_op: None,
-                own_core,
-                pulse,
-                noise: Some(noise),
-            }),
-            ns: Spread::of([median]).unwrap(),
-            ..Row::made_up("x", &[(1.0, 0.0)])
-        }
+        let noise = Some(noise);
+        let tlb_interrupts_per_op = None;
+        let quiet =
+            QuietSamples { samples: 5, median, tlb_interrupts_per_op, own_core, pulse, noise };
+        let ns = Spread::of([median]).unwrap();
+        Row { key: "x".into(), samples: all.collect(), quiet: Some(quiet), ns, ..Row::default() }
     }
 
     #[test]

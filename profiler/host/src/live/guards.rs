@@ -6,7 +6,7 @@
 //!
 //! A destructor that fails can't return an error, so it leaves a line for [`not_restored`].
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -17,9 +17,8 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::parse;
-use super::sys;
 use crate::memory::page_size;
+use crate::process::check;
 
 static NOT_RESTORED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -140,22 +139,38 @@ impl ZramSwap {
         device.sync_all()?;
         drop(device);
         let name = CString::new(path.as_str())?;
-        sys::swap_on(&name).map_err(named(format!("swapon {path}")))?;
+        swap_on(&name).map_err(named(format!("swapon {path}")))?;
         Ok(Self { name, zram })
     }
 
     /// Returns the compressor in use.
     pub fn algorithm(&self) -> Option<String> {
-        parse::chosen(&fs::read_to_string(self.zram.sysfs("comp_algorithm")).ok()?)
-            .map(str::to_owned)
+        // The chosen one is in brackets.
+        let all = fs::read_to_string(self.zram.sysfs("comp_algorithm")).ok()?;
+        Some(all.split_once('[')?.1.split_once(']')?.0.to_owned())
     }
 }
 
 impl Drop for ZramSwap {
     fn drop(&mut self) {
         // The device's own destructor removes it afterwards.
-        restored("swapoff of the zram device", sys::swap_off(&self.name));
+        restored("swapoff of the zram device", swap_off(&self.name));
     }
+}
+
+/// Starts swapping to `device` before every other swap area.
+fn swap_on(device: &CStr) -> io::Result<()> {
+    const SWAP_FLAG_PREFER_HIGHEST: i32 = 0x8000 | 0x7fff;
+    // libc, because rustix has no swapon.
+    // SAFETY: a terminated path and flags.
+    check(unsafe { libc::swapon(device.as_ptr(), SWAP_FLAG_PREFER_HIGHEST) }.into()).map(drop)
+}
+
+/// Reads everything back from `device` and stops swapping to it.
+fn swap_off(device: &CStr) -> io::Result<()> {
+    // libc, because rustix has no swapoff.
+    // SAFETY: a terminated path.
+    check(unsafe { libc::swapoff(device.as_ptr()) }.into()).map(drop)
 }
 
 /// Builds the first page of a swap area of version 1: the part of the format that the kernel reads.

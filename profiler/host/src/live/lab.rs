@@ -48,12 +48,6 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Acts as if a signal had arrived.
-    #[cfg(test)]
-    pub fn ask(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
     /// Returns an error if a signal arrived.
     pub fn check(&self) -> Result<(), Halt> {
         if self.asked() { Err(Halt::Interrupted) } else { Ok(()) }
@@ -132,10 +126,10 @@ pub struct RowSpec<'a> {
     /// The TLB interrupts of one operation on an undisturbed target, if known.
     pub interrupts: Option<f64>,
     /// Checks the row's counters for reasons to doubt it.
-    pub check: Check,
+    pub check: Option<Check>,
 }
 
-impl RowSpec<'_> {
+impl<'a> RowSpec<'a> {
     /// Creates the usual form: one call for each `op`, alone.
     pub fn single(key: impl Into<String>, op: &'static str) -> Self {
         let key = key.into();
@@ -147,7 +141,7 @@ impl RowSpec<'_> {
             spinners: None,
             children: &[],
             interrupts: None,
-            check: |_| None,
+            check: None,
         }
     }
 
@@ -155,9 +149,7 @@ impl RowSpec<'_> {
     pub fn batched(key: impl Into<String>, single: impl Into<String>, op: &'static str) -> Self {
         Self { instead_of: Some(single.into()), ..Self::single(key, op) }
     }
-}
 
-impl<'a> RowSpec<'a> {
     /// Adds threads that spin in the address space.
     pub fn against(self, spinners: &'a Spinners) -> Self {
         Self { targets: spinners.threads.len(), spinners: Some(spinners), ..self }
@@ -165,7 +157,7 @@ impl<'a> RowSpec<'a> {
 
     /// Adds a check of its counters.
     pub fn checked(self, check: Check) -> Self {
-        Self { check, ..self }
+        Self { check: Some(check), ..self }
     }
 }
 
@@ -192,16 +184,9 @@ pub struct Lab {
 impl Lab {
     /// Creates a lab without results.
     pub fn new(stop: Stop, cpus: Vec<usize>, progress: ProgressBar) -> Self {
-        Self {
-            stop,
-            cpus,
-            progress,
-            budget: Duration::ZERO,
-            slice: Duration::ZERO,
-            rows: Vec::new(),
-            refused: Vec::new(),
-            warnings: Vec::new(),
-        }
+        let (budget, slice) = (Duration::ZERO, Duration::ZERO);
+        let (rows, refused, warnings) = (Vec::new(), Vec::new(), Vec::new());
+        Self { stop, cpus, progress, budget, slice, rows, refused, warnings }
     }
 
     /// Divides the benchmark's time among `rows` rows.
@@ -231,8 +216,17 @@ impl Lab {
         }
     }
 
-    /// Measures a row: `op` is timed and returns its number of operations; `prepare` runs before each, untimed.
+    /// Measures a row: `op` is timed and returns its number of operations.
     pub fn row(
+        &mut self,
+        plan: RowSpec,
+        mut op: impl FnMut() -> io::Result<u64>,
+    ) -> Result<(), Halt> {
+        self.measure(plan, &mut || Ok(()), &mut op)
+    }
+
+    /// Measures a row: `prepare` runs before each `op`, untimed.
+    pub fn prepared_row(
         &mut self,
         plan: RowSpec,
         mut prepare: impl FnMut() -> io::Result<()>,
@@ -286,7 +280,6 @@ impl Lab {
         let wall = begin.elapsed();
         let spun = plan.spinners.zip(spun_before);
         let spinner_share = spun.and_then(|(spinners, then)| spinners.least_share(then, wall));
-        let sharing = Some(company.end(children())?);
         let Some(ns) = Spread::of(samples.iter().map(|s| s.ns)) else {
             return Err(Halt::Interrupted);
         };
@@ -297,20 +290,15 @@ impl Lab {
             op: plan.op,
             ns,
             round_medians: vec![ns.median],
-            quiet: None,
             ops,
-            tlb_interrupts_per_op: None,
             interrupts: totals.interrupts,
             vmstat: totals.vmstat,
-            shootdown_share: None,
             spinner_share,
-            foreign_cpus: None,
-            stolen_cpus: None,
-            warnings: Vec::new(),
             samples,
-            sharing,
+            sharing: Some(company.end(children())?),
             expected_interrupts: plan.interrupts,
             check: plan.check,
+            ..Row::default()
         };
         row.conclude();
         self.rows.push(row);

@@ -135,8 +135,8 @@ fn text(name: &str, title: &str, base: &str, entries: &[Figure]) -> String {
     text
 }
 
-/// Returns the model's figure for a workload.
-fn modelled(
+/// Returns the model's figure for a workload with these parameters.
+pub fn modelled(
     machine: &MachineFile,
     policy: Policy,
     cpus: usize,

@@ -24,12 +24,9 @@ mod guards;
 mod lab;
 pub(crate) mod machine_file;
 mod merge;
-mod parse;
 pub mod report;
 mod rounds;
-pub(crate) mod sys;
 mod tlb;
-mod units;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +36,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quell_threads::cores;
 
 use crate::memory::page_size;
+use crate::process::{is_root, release};
 use crate::processor::Processor;
 use bench::ALL;
 use lab::{Lab, Stop};
@@ -154,7 +152,7 @@ impl Options {
 fn host(cpus: &[usize]) -> Host {
     let processor = Processor::of_this_host();
     Host {
-        kernel: sys::release(),
+        kernel: release(),
         arch: std::env::consts::ARCH,
         guest: (processor.flags.is_some()).then(|| processor.has("hypervisor")),
         cpus: cpus.to_vec(),
@@ -164,7 +162,7 @@ fn host(cpus: &[usize]) -> Host {
             .filter(|flag| processor.has(flag))
             .map(str::to_owned)
             .collect(),
-        root: sys::is_root(),
+        root: is_root(),
         cpu_model: processor.model,
     }
 }

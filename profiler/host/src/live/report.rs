@@ -68,7 +68,7 @@ pub struct Host {
 }
 
 /// One benchmark.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Benchmark {
     /// The name that `--only` takes.
     pub name: &'static str,
@@ -102,7 +102,7 @@ pub struct Refusal {
 }
 
 /// One line of a benchmark.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Row {
     /// Stable name within the benchmark.
     pub key: String,
@@ -147,7 +147,7 @@ pub struct Row {
     pub expected_interrupts: Option<f64>,
     /// Checks the row's counters for further reasons to doubt it.
     #[serde(skip)]
-    pub check: Check,
+    pub check: Option<Check>,
 }
 
 /// Returns a reason to doubt a row, if any.
@@ -186,7 +186,7 @@ pub struct QuietSamples {
 }
 
 /// Median and spread.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// Number of samples.
     pub samples: usize,
@@ -270,7 +270,7 @@ pub struct Comparison {
 }
 
 /// The price of one shootdown on this host: ((with one spinning thread) - (alone)) / interrupts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Shootdown {
     /// Nanoseconds of one touch and discard of a page, alone: the median of the quiet samples, as below.
     pub alone_ns: f64,
@@ -310,25 +310,14 @@ impl Row {
         let interrupts = samples.iter().filter_map(|s| s.interrupts).sum::<f64>();
         Self {
             key: key.into(),
-            instead_of: None,
             targets: 1,
-            op: "",
             ns,
             round_medians: vec![ns.median],
-            quiet: None,
             ops: samples.len() as u64,
             tlb_interrupts_per_op: Some(interrupts / samples.len() as f64),
-            interrupts: BTreeMap::new(),
-            vmstat: BTreeMap::new(),
-            shootdown_share: None,
-            spinner_share: None,
-            foreign_cpus: None,
-            stolen_cpus: None,
-            warnings: Vec::new(),
             samples,
-            sharing: None,
             expected_interrupts: Some(1.0),
-            check: |_| None,
+            ..Self::default()
         }
     }
 }
@@ -340,10 +329,8 @@ mod tests {
     #[test]
     fn quartiles_interpolate() {
         let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!(
-            (spread.min, spread.q1, spread.median, spread.q3, spread.max),
-            (1.0, 1.75, 2.5, 3.25, 4.0)
-        );
+        let expected = Spread { samples: 4, min: 1.0, q1: 1.75, median: 2.5, q3: 3.25, max: 4.0 };
+        assert_eq!(spread, expected);
         assert_eq!(Spread::of([7.0]).unwrap().q3, 7.0);
         assert_eq!(Spread::of([]), None);
     }

@@ -34,12 +34,7 @@ impl<'a> BenchmarkRun<'a> {
                 name: bench.name,
                 mechanism: bench.mechanism,
                 title: bench.title,
-                rows: Vec::new(),
-                refused: Vec::new(),
-                failed: None,
-                warnings: Vec::new(),
-                rounds: 0,
-                seconds: 0.0,
+                ..Benchmark::default()
             },
             refused: Vec::new(),
         }
@@ -138,23 +133,18 @@ mod tests {
         static RAN: RefCell<Vec<(char, Duration)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Records that `name` runs. Returns its earlier number of runs.
-    fn runs(name: char, lab: &Lab) -> usize {
+    /// Records that `name` runs. Returns its earlier number of runs, after it has measured a row.
+    fn begin(name: char, lab: &mut Lab) -> usize {
         RAN.with_borrow_mut(|ran| {
             let before = ran.iter().filter(|(n, _)| *n == name).count();
             ran.push((name, lab.budget));
+            lab.rows.push(Row::made_up("one", &[(before as f64, 0.0)]));
             before
         })
     }
 
-    fn row(key: &str, ns: f64) -> Row {
-        Row::made_up(key, &[(ns, 0.0)])
-    }
-
     fn even(lab: &mut Lab) -> Result<(), Halt> {
-        let before = runs('a', lab);
-        lab.rows.push(row("one", before as f64));
-        lab.rows.push(row("two", 10.0));
+        let before = begin('a', lab);
         lab.refuse_row("three", "never", None);
         if before == 2 {
             lab.refuse_row("four", "that time", None);
@@ -164,91 +154,58 @@ mod tests {
     }
 
     fn fails_later(lab: &mut Lab) -> Result<(), Halt> {
-        let before = runs('d', lab);
-        lab.rows.push(row("one", before as f64));
-        if before == 2 {
-            return Err(io::Error::other("broken").into());
+        match begin('d', lab) {
+            2 => Err(io::Error::other("broken").into()),
+            _ => Ok(()),
         }
-        lab.rows.push(row("two", before as f64));
-        Ok(())
     }
 
     fn signalled(lab: &mut Lab) -> Result<(), Halt> {
-        let before = runs('e', lab);
-        lab.rows.push(row("one", 1.0));
-        if before == 1 {
-            lab.stop.ask();
-            return Err(Halt::Interrupted);
+        match begin('e', lab) {
+            1 => Err(Halt::Interrupted),
+            _ => Ok(()),
         }
-        lab.rows.push(row("two", 1.0));
-        Ok(())
     }
 
     type Run = fn(&mut Lab) -> Result<(), Halt>;
 
-    /// Returns the order of runs with their time, their results, and whether they were interrupted.
-    fn course(benches: &[(Run, u32)]) -> (Vec<(char, Duration)>, Vec<Benchmark>, bool) {
+    /// Returns the order of runs, the time of the first, their results, and whether they were interrupted.
+    fn course(benches: &[(Run, u32)]) -> (String, Duration, Vec<Benchmark>, bool) {
+        let (name, mechanism, title) = ("made up", "", "");
+        let benches = benches.iter();
         let benches: Vec<_> = benches
-            .iter()
-            .map(|&(run, weight)| bench::Benchmark {
-                name: "made up",
-                mechanism: "",
-                title: "",
-                weight,
-                run,
-            })
+            .map(|&(run, weight)| bench::Benchmark { name, mechanism, title, weight, run })
             .collect();
         let chosen: Vec<_> = benches.iter().collect();
         let mut lab = Lab::new(Stop::default(), vec![0], ProgressBar::hidden());
         RAN.take();
         let (found, interrupted) = run(&mut lab, &chosen, Duration::from_secs(10));
-        (RAN.take(), found, interrupted)
-    }
-
-    fn order(ran: &[(char, Duration)]) -> String {
-        ran.iter().map(|(name, _)| name).collect()
+        let ran = RAN.take();
+        (ran.iter().map(|(name, _)| name).collect(), ran[0].1, found, interrupted)
     }
 
     #[test]
-    fn rounds_take_turns_and_the_report_is_in_order() {
-        let (ran, found, _) = course(&[(even, 2), (fails_later, 8)]);
-        assert_eq!(order(&ran), "adadadaa");
-        let time = |name| ran.iter().find(|(n, _)| *n == name).unwrap().1;
-        assert_eq!(time('a'), Duration::from_secs(2) / ROUNDS);
-        let keys: Vec<Vec<&str>> =
-            found.iter().map(|b| b.rows.iter().map(|r| r.key.as_str()).collect()).collect();
-        assert_eq!(keys, [["one", "two"], ["one", "two"]]);
+    fn rounds_take_turns_and_nothing_is_told_twice() {
+        let (order, first, found, interrupted) = course(&[(even, 2), (fails_later, 8)]);
+        assert_eq!((&*order, interrupted), ("adadadaa", false));
+        assert_eq!(first, Duration::from_secs(2) / ROUNDS);
+        assert_eq!(found[0].rows.len(), 1);
         assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0, 3.0, 4.0]);
         assert_eq!((found[0].rounds, found[1].rounds), (ROUNDS, 3));
-    }
-
-    #[test]
-    fn refusals_and_warnings_are_not_repeated() {
-        let (_, found, _) = course(&[(even, 1)]);
-        let reasons =
-            |b: &Benchmark| -> Vec<String> { b.refused.iter().map(|r| r.reason.clone()).collect() };
-        assert_eq!(reasons(&found[0]), ["never", "that time (in 1 of 5 rounds)"]);
+        let reasons: Vec<_> = found[0].refused.iter().map(|of| of.reason.as_str()).collect();
+        assert_eq!(reasons, ["never", "that time (in 1 of 5 rounds)"]);
         assert_eq!(found[0].warnings, ["always"]);
-    }
-
-    #[test]
-    fn what_fails_in_a_later_round_keeps_what_it_has_and_says_so() {
-        let (ran, found, interrupted) = course(&[(fails_later, 1)]);
-        assert_eq!(order(&ran), "ddd");
-        assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0]);
-        assert_eq!(found[0].rows[1].round_medians, [0.0, 1.0]);
-        let failed = found[0].failed.as_ref().unwrap();
+        // What fails in a later round keeps what it has.
+        assert_eq!(found[1].rows[0].round_medians, [0.0, 1.0, 2.0]);
+        let failed = found[1].failed.as_ref().unwrap();
         assert!(failed.contains("broken") && failed.contains("round 3 of 5"), "{failed}");
-        assert!(!interrupted);
     }
 
     #[test]
     fn a_signal_ends_it_all_and_keeps_what_there_is() {
-        let (ran, found, interrupted) = course(&[(signalled, 1), (even, 1)]);
-        assert_eq!(order(&ran), "eae");
-        assert!(interrupted);
-        assert_eq!(found[0].rows[0].round_medians, [1.0, 1.0]);
-        assert_eq!(found[0].rows[1].round_medians, [1.0]);
+        let (order, _, found, interrupted) = course(&[(signalled, 1), (even, 1)]);
+        assert_eq!((&*order, interrupted), ("eae", true));
+        assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0]);
         assert_eq!(found[1].rounds, 1);
     }
 }

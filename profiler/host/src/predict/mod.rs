@@ -33,24 +33,13 @@ struct Case {
     workload: &'static str,
     parameters: &'static [&'static str],
     what: &'static str,
-    cpus: Cpus,
+    cpus: usize,
+    /// Whether fewer CPUs do, too.
+    or_fewer: bool,
     /// Dirty page-out, which x86 kernels do not batch.
     dirty: bool,
-    needs: Requirement,
-}
-
-#[derive(Clone, Copy)]
-enum Cpus {
-    One,
-    Two,
-    /// All CPUs of the machine, up to this number.
-    UpTo(usize),
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Requirement {
-    Nothing,
-    TwoNodes,
+    /// Whether it needs two memory nodes.
+    migrates: bool,
 }
 
 const CASE: Case = Case {
@@ -58,24 +47,20 @@ const CASE: Case = Case {
     workload: "swap",
     parameters: &[],
     what: "",
-    cpus: Cpus::One,
+    cpus: 1,
+    or_fewer: false,
     dirty: false,
-    needs: Requirement::Nothing,
+    migrates: false,
 };
 
 const CASES: &[Case] = &[
     Case { what: "page-out of dirty memory, alone", dirty: true, ..CASE },
-    Case {
-        what: "page-out of dirty memory, a thread spinning",
-        cpus: Cpus::Two,
-        dirty: true,
-        ..CASE
-    },
+    Case { what: "page-out of dirty memory, a thread spinning", cpus: 2, dirty: true, ..CASE },
     Case {
         workload: "migrate",
         what: "migration between nodes, a thread spinning",
-        cpus: Cpus::Two,
-        needs: Requirement::TwoNodes,
+        cpus: 2,
+        migrates: true,
         ..CASE
     },
     Case {
@@ -110,21 +95,22 @@ const CASES: &[Case] = &[
         workload: "readers",
         parameters: &["processes=1", "threads=2", "slow=0", "compute=0"],
         what: "two threads stream a file larger than memory",
-        cpus: Cpus::Two,
+        cpus: 2,
         ..CASE
     },
     Case {
         mechanism: Mechanism::RemoteFlush,
         workload: "dontneed",
         what: "discard and touch, a thread spinning",
-        cpus: Cpus::Two,
+        cpus: 2,
         ..CASE
     },
     Case {
         mechanism: Mechanism::RemoteFlush,
         workload: "fileio",
         what: "mapped writes with syncs",
-        cpus: Cpus::UpTo(4),
+        cpus: 4,
+        or_fewer: true,
         ..CASE
     },
 ];
@@ -169,25 +155,16 @@ pub struct Line {
 
 impl Case {
     fn cpus(&self, machine: &MachineFile) -> usize {
-        let most = machine.count(Parameter::Cpus);
-        match self.cpus {
-            Cpus::One => 1,
-            Cpus::Two => 2,
-            Cpus::UpTo(limit) => most.min(limit),
-        }
+        let most = if self.or_fewer { machine.count(Parameter::Cpus) } else { usize::MAX };
+        self.cpus.min(most)
     }
 
-    fn refusal(&self, machine: &MachineFile) -> Option<String> {
-        let cpus = machine.count(Parameter::Cpus);
-        if self.cpus(machine) > cpus {
-            return Some("the machine has one CPU, so there are no shootdowns".into());
+    fn refusal(&self, machine: &MachineFile) -> Option<&'static str> {
+        if self.cpus(machine) > machine.count(Parameter::Cpus) {
+            return Some("the machine has one CPU, so there are no shootdowns");
         }
-        match self.needs {
-            Requirement::TwoNodes if machine.count(Parameter::Nodes) < 2 => {
-                Some("the machine has one memory node, so no page migrates".into())
-            }
-            _ => None,
-        }
+        let one_node = self.migrates && machine.count(Parameter::Nodes) < 2;
+        one_node.then_some("the machine has one memory node, so no page migrates")
     }
 
     fn jobs(&self, machine: &Arc<MachineFile>, kernel: &Kernel) -> Result<(Job, Job, bool)> {
@@ -220,26 +197,16 @@ pub struct Predictions {
 /// # Errors
 /// If a workload refuses its parameters.
 pub fn predict(machine: &Arc<MachineFile>, kernel: &Kernel) -> Result<Predictions> {
-    let mut planned = Vec::new();
-    for case in CASES {
-        let refusal = case.refusal(machine);
-        let jobs = case.jobs(machine, kernel)?;
-        planned.push((case, jobs, refusal));
-    }
+    let plan = |case: &'static Case| Ok((case, case.jobs(machine, kernel)?, case.refusal(machine)));
+    let planned = CASES.iter().map(plan).collect::<Result<Vec<_>>>()?;
     let mut results = Results::default();
-    results.run(
-        "predicting",
-        planned
-            .iter()
-            .filter(|(_, _, refusal)| refusal.is_none())
-            .flat_map(|(_, (without, with, _), _)| [without.clone(), with.clone()]),
-    );
-    let lines: Vec<Line> = planned
-        .into_iter()
-        .map(|(case, jobs, refusal)| line(case, machine, &jobs, refusal, &results))
-        .collect();
+    let possible = planned.iter().filter(|(_, _, refusal)| refusal.is_none());
+    let jobs = possible.flat_map(|(_, (without, with, _), _)| [without.clone(), with.clone()]);
+    results.run("predicting", jobs);
+    let lines =
+        planned.iter().map(|(case, jobs, refusal)| line(case, machine, jobs, *refusal, &results));
     Ok(Predictions {
-        lines,
+        lines: lines.collect(),
         assumptions: assumptions(machine, kernel),
         violations: results.violations(),
         failed: results.failures().next().is_some(),
@@ -250,45 +217,34 @@ fn line(
     case: &Case,
     machine: &MachineFile,
     (without, with, in_kernel): &(Job, Job, bool),
-    refusal: Option<String>,
+    refusal: Option<&'static str>,
     results: &Results,
 ) -> Line {
-    let mut line = Line {
+    let outcomes = || Ok((results.get(without)?, results.get(with)?));
+    let both = refusal.map_or_else(outcomes, Err);
+    let known = both.as_ref().ok();
+    let policy = |job: &Job| known.map(|_| PolicyText(job.policy).to_string());
+    let saved = known.map(|(before, after)| {
+        let (old, new) = (before.measure.value, after.measure.value);
+        let time_ratio = if before.measure.more_is_better { old / new } else { new / old };
+        (1.0 - time_ratio) * 100.0
+    });
+    Line {
         mechanism: case.mechanism,
         workload: case.workload,
         what: case.what,
         cpus: case.cpus(machine),
-        metric: None,
-        without_policy: None,
-        without: None,
-        with_policy: None,
-        with: None,
-        saves_percent: None,
+        metric: known.map(|(before, _)| before.measure.metric),
+        without_policy: policy(without),
+        without: known.map(|(before, _)| before.measure.value),
+        with_policy: policy(with),
+        with: known.map(|(_, after)| after.measure.value),
+        saves_percent: saved,
         in_kernel: *in_kernel,
-        interrupts_without: None,
-        interrupts_with: None,
-        refused: refusal,
-    };
-    if line.refused.is_some() {
-        return line;
+        interrupts_without: known.map(|(before, _)| before.machine.interrupts_taken),
+        interrupts_with: known.map(|(_, after)| after.machine.interrupts_taken),
+        refused: both.err().map(str::to_owned),
     }
-    let both =
-        results.get(without).and_then(|before| results.get(with).map(|after| (before, after)));
-    match both {
-        Ok((before, after)) => {
-            let (old, new) = (before.measure.value, after.measure.value);
-            line.metric = Some(before.measure.metric);
-            line.without_policy = Some(PolicyText(without.policy).to_string());
-            line.with_policy = Some(PolicyText(with.policy).to_string());
-            (line.without, line.with) = (Some(old), Some(new));
-            let time_ratio = if before.measure.more_is_better { old / new } else { new / old };
-            line.saves_percent = Some((1.0 - time_ratio) * 100.0);
-            line.interrupts_without = Some(before.machine.interrupts_taken);
-            line.interrupts_with = Some(after.machine.interrupts_taken);
-        }
-        Err(why) => line.refused = Some(why.into()),
-    }
-    line
 }
 
 fn assumptions(machine: &MachineFile, kernel: &Kernel) -> Vec<String> {

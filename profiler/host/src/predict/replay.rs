@@ -293,7 +293,7 @@ const PARTS: &[(&str, &[(Parameter, f64)])] = &[
 /// The machines and seeds that every arrangement runs with.
 struct Grid {
     /// A machine for each price, with a distinct name.
-    machines: Vec<(String, Arc<MachineFile>)>,
+    machines: [(&'static str, Arc<MachineFile>); 2],
 }
 
 impl Grid {
@@ -304,21 +304,18 @@ impl Grid {
                 ("at most", at(machine, price, price.waited_ns.1, price.taken_ns.1)),
             ],
             None => [("half", 0.5), ("twice", 2.0)].map(|(name, factor)| {
-                let scaled = PARTS[0]
-                    .1
-                    .iter()
-                    .fold(machine.clone(), |machine, part| machine.scaled(part.0, factor));
+                let costs = PARTS[0].1.iter();
+                let scaled =
+                    costs.fold(machine.clone(), |machine, &(of, _)| machine.scaled(of, factor));
                 (name, scaled)
             }),
         };
-        let [(least, low), (most, high)] = both;
-        let (low, high) = match fault_ns {
-            Some((low_ns, high_ns)) => (filling(&low, low_ns), filling(&high, high_ns)),
-            None => (low, high),
+        let [low, high] = both;
+        let filled = |(name, machine): (_, MachineFile), fault_ns: Option<f64>| {
+            (name, Arc::new(fault_ns.map_or(machine.clone(), |ns| filling(&machine, ns))))
         };
-        let machines = [(least, low), (most, high)]
-            .map(|(name, machine)| (name.to_owned(), Arc::new(machine)));
-        Grid { machines: machines.into() }
+        let (low_ns, high_ns) = fault_ns.unzip();
+        Grid { machines: [filled(low, low_ns), filled(high, high_ns)] }
     }
 
     fn job(&self, arranged: Arrangement, price: usize, seed: u64) -> Job {

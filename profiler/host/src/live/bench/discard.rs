@@ -46,25 +46,18 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             ..RowSpec::single(one_page_key(spinning), "page touched and discarded")
                 .against(&spinners)
         };
-        lab.row(
-            plan,
-            || Ok(()),
-            || {
-                for i in 0..ONE_PAGE_OPS {
-                    one.touch(page, i);
-                    one.advise(0, page, Advice::LinuxDontNeed)?;
-                }
-                Ok(ONE_PAGE_OPS)
-            },
-        )?;
+        lab.row(plan, || {
+            for i in 0..ONE_PAGE_OPS {
+                one.touch(page, i);
+                one.advise(0, page, Advice::LinuxDontNeed)?;
+            }
+            Ok(ONE_PAGE_OPS)
+        })?;
     }
     if others.is_empty() {
         lab.warn("only one CPU: there are no shootdowns, so their price cannot be measured");
     }
-    let map = Mapping::anonymous(2 * RANGES * page)?;
-    // Otherwise the kernel would have to split huge pages first. Kernels without huge pages refuse the advice, and
-    // don't need it.
-    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
+    let map = Mapping::base_pages(2 * RANGES)?;
     let offsets: Vec<usize> = (0..RANGES).map(|i| 2 * i * page).collect();
     let ranges: Vec<_> = offsets.iter().map(|&offset| map.range(offset, page)).collect();
     let span = (2 * RANGES - 1) * page;
@@ -77,17 +70,13 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         }
         let spinners = Spinners::start(&others[..spinning])?;
         let measure = |lab: &mut Lab, plan: RowSpec, discard: &dyn Fn() -> std::io::Result<()>| {
-            lab.row(
-                plan.against(&spinners),
-                || Ok(()),
-                || {
-                    for i in 0..RANGE_OPS {
-                        map.touch(2 * page, i);
-                        discard()?;
-                    }
-                    Ok(RANGE_OPS)
-                },
-            )
+            lab.row(plan.against(&spinners), || {
+                for i in 0..RANGE_OPS {
+                    map.touch(2 * page, i);
+                    discard()?;
+                }
+                Ok(RANGE_OPS)
+            })
         };
         let single = format!("32ranges/madvise/spin{spinning}");
         measure(lab, RowSpec::single(&single, op), &|| {

@@ -3,7 +3,7 @@
 mod discard;
 mod page_out;
 mod ping_pong;
-mod units;
+pub mod units;
 
 pub use discard::one_page_key;
 

@@ -18,11 +18,9 @@ use rustix::mm::Advice;
 use super::super::guards::ZramSwap;
 use super::super::lab::{Halt, Lab, RowSpec, Spinners};
 use super::super::report::Row;
-use super::super::sys;
-use super::super::units::SWAP;
-use super::units::{COMPRESSION_ROWS, compression};
+use super::units::{COMPRESSION_ROWS, SWAP, compression};
 use crate::memory::{Mapping, page_size};
-use crate::process::OwnProcess;
+use crate::process::{OwnProcess, is_root};
 
 const PAGES: usize = 256;
 const ZRAM_BYTES: u64 = 64 << 20;
@@ -64,7 +62,7 @@ fn swap_device(lab: &mut Lab) -> Option<ZramSwap> {
     let swap = match ZramSwap::create(ZRAM_BYTES) {
         Ok(swap) => swap,
         Err(error) => {
-            let remedy = if sys::is_root() {
+            let remedy = if is_root() {
                 "a kernel with zram (or its module loaded) and a container that may write /sys and call swapon"
             } else {
                 "run as root: a zram device has to be made and swapped to"
@@ -90,20 +88,15 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
     };
     let page = page_size();
     // We drop it before the swap device, so that swapoff has nothing to read back.
-    let map = Mapping::anonymous(PAGES * page)?;
-    // Otherwise huge pages would be paged out whole or split.
-    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
+    let map = Mapping::base_pages(PAGES)?;
     map.touch(page, 1);
     out_all(&map)?;
     let stay = map.resident()?;
     if stay > MAY_STAY {
-        lab.refuse_row(
-            "anonymous",
-            format!(
-                "{stay} of {PAGES} pages stay resident after MADV_PAGEOUT: times would mean nothing"
-            ),
-            None,
+        let why = format!(
+            "{stay} of {PAGES} pages stay resident after MADV_PAGEOUT: times would mean nothing"
         );
+        lab.refuse_row("anonymous", why, None);
         return Ok(());
     }
     let plan = RowSpec::single(SWAP, "page of zeros written and paged out");
@@ -111,7 +104,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         (0..PAGES).for_each(|i| map.zero_page(i * page));
         out_all(&map)
     };
-    lab.row(plan.checked(few_left), || Ok(()), zero)?;
+    lab.row(plan.checked(few_left), zero)?;
     let process = OwnProcess::open()?;
     let ranges: Vec<_> = (0..PAGES).map(|i| map.range(i * page, page)).collect();
     // The value is new in each round, and never zero: the kernel doesn't write pages of zeros to the device.
@@ -125,25 +118,22 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let op = "dirty page written out";
         let single = format!("out/madvise_each/spin{spinning}");
-        let plan = RowSpec::single(&single, op).checked(few_left);
-        lab.row(plan.against(&spinners), &mut fill, || out_each(&map))?;
-        let plan = RowSpec::batched(format!("out/madvise_all/spin{spinning}"), &single, op);
-        let plan = plan.checked(few_left);
-        lab.row(plan.against(&spinners), &mut fill, || out_all(&map))?;
-        let plan = RowSpec::batched(format!("out/process_madvise/spin{spinning}"), &single, op);
-        let plan = plan.checked(few_left);
-        lab.row(plan.against(&spinners), &mut fill, || {
+        let mut measure = |spec: RowSpec, out: &dyn Fn() -> io::Result<u64>| {
+            lab.prepared_row(spec.against(&spinners).checked(few_left), &mut fill, out)
+        };
+        measure(RowSpec::single(&single, op), &|| out_each(&map))?;
+        let all = format!("out/madvise_all/spin{spinning}");
+        measure(RowSpec::batched(all, &single, op), &|| out_all(&map))?;
+        let process_madvise = format!("out/process_madvise/spin{spinning}");
+        measure(RowSpec::batched(process_madvise, &single, op), &|| {
             process.advise(&ranges, Advice::LinuxPageOut).map(|()| PAGES as u64)
         })?;
     }
     for spinning in 0..lab.cpus.len().min(2) {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let plan = RowSpec::single(format!("round/spin{spinning}"), "page written and paged out");
-        lab.row(
-            plan.against(&spinners).checked(few_left),
-            || Ok(()),
-            || fill().and_then(|()| out_all(&map)),
-        )?;
+        let plan = plan.against(&spinners).checked(few_left);
+        lab.row(plan, || fill().and_then(|()| out_all(&map)))?;
     }
     Ok(())
 }

@@ -10,15 +10,36 @@
 //! Not shown: the cost with nopcid, which needs a reboot.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quell_threads::cores;
-use rustix::mm::Advice;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::lab::{Halt, Lab, RowSpec};
-use super::super::sys::EventFd;
 use crate::memory::{Mapping, page_size};
 use crate::process::Child;
+
+/// A counter that blocks its reader while it's zero.
+struct EventFd(OwnedFd);
+
+impl EventFd {
+    fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC)?))
+    }
+
+    /// Adds one; wakes the reader.
+    fn signal(&self) -> io::Result<()> {
+        rustix::io::write(&self.0, &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+
+    /// Waits until the counter isn't zero, and clears it.
+    fn wait(&self) -> io::Result<()> {
+        rustix::io::read(&self.0, &mut [0; 8])?;
+        Ok(())
+    }
+}
 
 /// A small number, so that a sample ends before the load of the host changes.
 const ROUNDS: u64 = 50;
@@ -29,8 +50,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let op = "round trip";
     for pages in [0usize, 512] {
         // The memory is private: after the fork both processes have 512 pages of their own.
-        let map = Mapping::anonymous(pages.max(1) * page)?;
-        let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
+        let map = Mapping::base_pages(pages.max(1))?;
         map.touch(page, 1);
         let touch = move |map: &Mapping| {
             if pages > 0 {
@@ -54,11 +74,8 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             }?;
             let plan =
                 RowSpec { children: std::slice::from_ref(&child), ..RowSpec::single(&single, op) };
-            lab.row(
-                plan,
-                || Ok(()),
-                || round_trips(&ping, &pong, || touch(&map), || child.has_ended()),
-            )?;
+            let gone = || child.has_ended();
+            lab.row(plan, || round_trips(&ping, &pong, || touch(&map), gone))?;
         }
         let (ping, pong) = (EventFd::new()?, EventFd::new()?);
         let (done, cpu) = (AtomicBool::new(false), lab.cpus[0]);
@@ -73,11 +90,8 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
                 }
             });
             let plan = RowSpec::batched(format!("threads/{pages}pages"), &single, op);
-            let result = lab.row(
-                plan,
-                || Ok(()),
-                || round_trips(&ping, &pong, || touch(&map), || partner.is_finished()),
-            );
+            let gone = || partner.is_finished();
+            let result = lab.row(plan, || round_trips(&ping, &pong, || touch(&map), gone));
             done.store(true, Ordering::Release);
             ping.signal()?;
             result

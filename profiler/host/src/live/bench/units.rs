@@ -13,9 +13,36 @@ use rustix::mm::Advice;
 
 use super::super::guards::Zram;
 use super::super::lab::{Halt, Lab, RowSpec};
-use super::super::units;
+use super::super::report::{Benchmark, Units};
 use crate::memory::{Mapping, page_size};
 use crate::process::null_call;
+
+/// The row of a system call that does nothing.
+pub const CALL: &str = "unit/call";
+/// The row of a discard that finds nothing.
+pub const NOTHING: &str = "unit/discard_nothing";
+/// The row of a first touch: a fault, a page, its zeroing.
+pub const FAULT: &str = "unit/fault";
+/// The row of pages that one call discards.
+pub const DISCARD: &str = "unit/discard";
+/// The row of pages zeroed one after the other.
+pub const ZERO: &str = "unit/zero";
+/// The row of pages zeroed from the last to the first.
+pub const ZERO_BACKWARDS: &str = "unit/zero_backwards";
+/// The row of pages written to a zram device.
+pub const COMPRESS: &str = "unit/compress";
+/// The row of pages read from a zram device.
+pub const DECOMPRESS: &str = "unit/decompress";
+
+/// The row of zero pages paged out and touched again: swapping without compression.
+pub const SWAP: &str = "unit/swap";
+/// The row of a round trip between two threads: two switches within an address space.
+pub const THREADS: &str = "threads/0pages";
+
+/// The keys of all rows from which the machine file is made. They belong to the benchmarks `discard`, `pageout` and `pingpong`.
+#[cfg(test)]
+pub const KEYS: [&str; 10] =
+    [CALL, NOTHING, FAULT, DISCARD, ZERO, ZERO_BACKWARDS, COMPRESS, DECOMPRESS, SWAP, THREADS];
 
 const CALLS: u64 = 1000;
 /// The pages of a sample: enough to hide the cost of the clock and of a call, and few enough that the first are still
@@ -36,44 +63,30 @@ pub const COMPRESSION_ROWS: usize = 2;
 /// Measures calls, faults and zeroing.
 pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
-    lab.row(
-        RowSpec::single(units::CALL, "system call that does nothing"),
-        || Ok(()),
-        || {
-            (0..CALLS).for_each(|_| null_call());
-            Ok(CALLS)
-        },
-    )?;
-    let map = Mapping::anonymous(PAGES * page)?;
-    // Kernels without huge pages refuse the advice, and don't need it.
-    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
+    lab.row(RowSpec::single(CALL, "system call that does nothing"), || {
+        (0..CALLS).for_each(|_| null_call());
+        Ok(CALLS)
+    })?;
+    let map = Mapping::base_pages(PAGES)?;
     let discard = || map.advise(0, map.len(), Advice::LinuxDontNeed);
     // We make the page table first: it also exists when a touched page is discarded.
     map.touch(page, 1);
     discard()?;
-    lab.row(
-        RowSpec::single(units::NOTHING, "discard of a page that is not there"),
-        || Ok(()),
-        || {
-            for _ in 0..CALLS {
-                map.advise(0, page, Advice::LinuxDontNeed)?;
-            }
-            Ok(CALLS)
-        },
-    )?;
-    lab.row(RowSpec::single(units::FAULT, "page touched for the first time"), discard, || {
-        map.touch(page, 1);
-        Ok(PAGES as u64)
+    lab.row(RowSpec::single(NOTHING, "discard of a page that is not there"), || {
+        for _ in 0..CALLS {
+            map.advise(0, page, Advice::LinuxDontNeed)?;
+        }
+        Ok(CALLS)
     })?;
     let touch = || {
         map.touch(page, 1);
         Ok(())
     };
-    lab.row(
-        RowSpec::single(units::DISCARD, "page discarded, with many others in a call"),
-        touch,
-        || discard().map(|()| PAGES as u64),
-    )?;
+    let pages = |()| PAGES as u64;
+    let plan = RowSpec::single(FAULT, "page touched for the first time");
+    lab.prepared_row(plan, discard, || touch().map(pages))?;
+    let plan = RowSpec::single(DISCARD, "page discarded, with many others in a call");
+    lab.prepared_row(plan, touch, || discard().map(pages))?;
     let far = Mapping::anonymous(FAR)?;
     far.touch(page, 1);
     // Each sample continues where the last one ended.
@@ -88,9 +101,8 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
         Ok(ZEROED as u64)
     };
     let op = "page zeroed";
-    lab.row(RowSpec::single(units::ZERO, op), || Ok(()), || zero(false))?;
-    let plan = RowSpec::single(units::ZERO_BACKWARDS, op);
-    lab.row(plan, || Ok(()), || zero(true))
+    lab.row(RowSpec::single(ZERO, op), || zero(false))?;
+    lab.row(RowSpec::single(ZERO_BACKWARDS, op), || zero(true))
 }
 
 /// Measures the compressor, or refuses its rows.
@@ -104,7 +116,7 @@ pub fn compression(lab: &mut Lab) -> Result<(), Halt> {
         Ok(opened) => opened,
         Err(error) => {
             let why = format!("no zram device can be made and opened ({error})");
-            lab.refuse_row(units::COMPRESS, why, None);
+            lab.refuse_row(COMPRESS, why, None);
             return Ok(());
         }
     };
@@ -118,8 +130,30 @@ pub fn compression(lab: &mut Lab) -> Result<(), Halt> {
         (0..ZRAM_PAGES).try_for_each(|i| one(i * page))?;
         Ok(ZRAM_PAGES as u64)
     };
-    let plan = RowSpec::single(units::COMPRESS, "page written to zram");
-    lab.row(plan, fill, || each(&|at| map.write_to(&file, at, page)))?;
-    let plan = RowSpec::single(units::DECOMPRESS, "page read from zram");
-    lab.row(plan, || Ok(()), || each(&|at| map.read_from(&file, at, page)))
+    let plan = RowSpec::single(COMPRESS, "page written to zram");
+    lab.prepared_row(plan, fill, || each(&|at| map.write_to(&file, at, page)))?;
+    let plan = RowSpec::single(DECOMPRESS, "page read from zram");
+    lab.row(plan, || each(&|at| map.read_from(&file, at, page)))
+}
+
+impl Units {
+    /// Finds the costs that were measured.
+    pub fn find(benchmarks: &[Benchmark]) -> Units {
+        let ns = |key: &str| {
+            let mut rows = benchmarks.iter().flat_map(|benchmark| &benchmark.rows);
+            rows.find(|row| row.key == key).map(|row| row.undisturbed())
+        };
+        Units {
+            call_ns: ns(CALL),
+            discard_nothing_ns: ns(NOTHING),
+            fault_ns: ns(FAULT),
+            discard_ns: ns(DISCARD),
+            zero_ns: ns(ZERO),
+            zero_backwards_ns: ns(ZERO_BACKWARDS),
+            compress_ns: ns(COMPRESS),
+            decompress_ns: ns(DECOMPRESS),
+            swap_ns: ns(SWAP),
+            switch_ns: ns(THREADS).map(|round_trip| round_trip / 2.0),
+        }
+    }
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use procfs_core::{FromRead, Meminfo};
 use quell_clock::Parameter as P;
 
-use crate::live::parse::number_list;
 use crate::live::report::Host;
 use crate::live::tlb::{self, Geometry};
 use crate::processor::Processor;
@@ -29,6 +28,16 @@ pub struct Figure {
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())
+}
+
+/// Counts the numbers in a list such as `0-3,8`. Skips parts that aren't numbers.
+fn numbers(list: &str) -> usize {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').filter_map(part).fold(0, usize::saturating_add)
 }
 
 /// Returns the system's description of itself.
@@ -78,7 +87,7 @@ impl HostFigures {
         self.add(P::Cpus, host.cpus.len(), "CPUs", whose);
         let shared = |list: &str| {
             let list = read(format!("{CPUS}/cpu{}/topology/{list}", host.cpus[0]))?;
-            Some(number_list(&list).len()).filter(|&cpus| cpus > 0)
+            Some(numbers(&list)).filter(|&cpus| cpus > 0)
         };
         if let Some(cpus) = shared("package_cpus_list") {
             let source = format!("{CPUS}: package_cpus_list");
@@ -110,7 +119,7 @@ impl HostFigures {
     /// Adds the nodes of memory.
     fn memory(&mut self) {
         let source = "/sys/devices/system/node/has_memory";
-        let nodes = read(source).map_or(1, |list| number_list(&list).len());
+        let nodes = read(source).map_or(1, |list| numbers(&list));
         let nodes = nodes.clamp(1, 7);
         self.add(P::Nodes, nodes, "1", source);
         if let Ok(memory) = Meminfo::from_file("/proc/meminfo") {
@@ -143,5 +152,12 @@ impl HostFigures {
             let why = "a guest: as derived for the Skylake laptop's guest from headline S2";
             self.assume(P::NestedWalk, "1.8", "1", why);
         }
+    }
+}
+
+#[test]
+fn a_list_of_numbers_is_counted() {
+    for (list, count) in [("0-3,8\n", 5), ("", 0), ("x,2-1,0-18446744073709551615,7", 1)] {
+        assert_eq!(numbers(list), count, "{list}");
     }
 }

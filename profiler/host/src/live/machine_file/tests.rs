@@ -1,5 +1,5 @@
 use super::*;
-use crate::live::{bench, beside, units};
+use crate::live::{bench, beside};
 
 fn host(guest: bool) -> Host {
     Host {
@@ -96,7 +96,7 @@ fn many_pages_in_one_call_pay_for_their_faults_and_not_for_calls() {
 #[test]
 fn nothing_that_is_predicted_is_calibrated_on() {
     let used = [bench::one_page_key(0), bench::one_page_key(1)];
-    let used = units::KEYS.iter().copied().chain(used.iter().map(String::as_str));
+    let used = bench::units::KEYS.iter().copied().chain(used.iter().map(String::as_str));
     for key in used {
         assert!(!beside::predicted().any(|row| row == key), "{key}");
     }
