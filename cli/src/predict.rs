@@ -8,12 +8,11 @@ use anyhow::Result;
 use clap::Args;
 
 use quell_clock::MachineFile;
-use quell_conformance::{PolicyText, parse_policy};
+use quell_conformance::parse_policy;
 use quell_host::predict::kernel::Kernel;
-use quell_host::predict::{HOST_FILE, Line, predict};
+use quell_host::predict::{HOST_FILE, Line, Predictions, predict};
 use quell_model::numbers::digits;
 use quell_model::{kernels, machines};
-use serde::Serialize;
 
 use quell_model::command::reproduce::short;
 use quell_model::options::{KERNELS, MACHINES};
@@ -39,17 +38,6 @@ pub struct PredictArgs {
     json: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    machine: &'a str,
-    title: &'a str,
-    kernel: &'a str,
-    kernel_policy: String,
-    predictions: &'a [Line],
-    assumptions: &'a [String],
-    violations: u64,
-}
-
 fn machine(text: &str) -> Result<MachineFile> {
     if text == HOST_FILE && !Path::new(text).exists() {
         return Err(usage(format_args!(
@@ -60,7 +48,6 @@ fn machine(text: &str) -> Result<MachineFile> {
     machines::find(text).map_err(usage)
 }
 
-/// Predicts the savings and prints them.
 pub fn run(args: &PredictArgs) -> Result<ExitCode> {
     let mut machine = machine(&args.machine)?;
     let mut policy = None;
@@ -81,39 +68,18 @@ pub fn run(args: &PredictArgs) -> Result<ExitCode> {
         None => Kernel::running().map_err(usage)?,
     };
     let predicted = predict(&machine, &kernel)?;
-    let (lines, assumptions) = (&predicted.lines, &predicted.assumptions);
-    let violations = predicted.violations;
     if args.json {
-        let document = Document {
-            machine: machine.name(),
-            title: machine.title(),
-            kernel: &kernel.release,
-            kernel_policy: PolicyText(kernel.policy).to_string(),
-            predictions: lines,
-            assumptions,
-            violations,
-        };
-        output::document(&document)?;
+        output::document(&predicted)?;
     } else {
-        print(&machine, &kernel, lines, assumptions, violations);
+        print(&predicted);
     }
-    let failed = violations > 0 || predicted.failed;
+    let failed = predicted.violations > 0 || predicted.failed;
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn print(
-    machine: &MachineFile,
-    kernel: &Kernel,
-    lines: &[Line],
-    assumptions: &[String],
-    violations: u64,
-) {
-    paragraph(format_args!(
-        "Savings of each mechanism on {} ({}), kernel {}.\n",
-        machine.name(),
-        machine.title(),
-        kernel.release
-    ));
+fn print(predicted: &Predictions) {
+    let Predictions { machine, title, kernel, lines, .. } = predicted;
+    paragraph(format_args!("Savings of each mechanism on {machine} ({title}), kernel {kernel}.\n"));
     say!("{}", prediction_table(lines));
     for line in lines {
         if let Some(why) = &line.refused {
@@ -126,12 +92,13 @@ fn print(
         );
     }
     say!("\nAssumptions:");
-    for assumption in assumptions {
+    for assumption in &predicted.assumptions {
         paragraph(format_args!("  - {assumption}"));
     }
-    if violations > 0 {
+    if predicted.violations > 0 {
         say!(
-            "\nThe contract was broken {violations} times. Do not trust these predictions, and report the error."
+            "\nThe contract was broken {} times. Do not trust these predictions, and report the error.",
+            predicted.violations
         );
     }
 }

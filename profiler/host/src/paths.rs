@@ -145,9 +145,10 @@ fn holes() -> io::Result<(File, Mapping)> {
     Ok((file, map))
 }
 
-const WRITTEN: &str = "{ map = \"area\", bytes = \"64M\" }, { write = \"area\", bytes = \"64M\" }";
-const FILE: &str = "{ create = \"file\", bytes = \"64M\" }, { map = \"area\", bytes = \"64M\", shared = \"file\" }, \
-                    { write = \"area\", bytes = \"64M\" }, { unmap = \"area\", bytes = \"64M\" }, ";
+const WRITTEN: &str = r#"{ map = "area", bytes = "64M" }, { write = "area", bytes = "64M" }"#;
+const FILE: &str = r#"{ create = "file", bytes = "64M" },
+                      { map = "area", bytes = "64M", shared = "file" },
+                      { write = "area", bytes = "64M" }, { unmap = "area", bytes = "64M" }, "#;
 
 /// The operations, in an order in which none needs the cost of a later one.
 const OPERATIONS: &[Operation] = &[
@@ -173,9 +174,9 @@ const OPERATIONS: &[Operation] = &[
         },
         // Linux maps its page of zeros. In the model a page of a file has the same effect: it's mapped without zeroing.
         model: [
-            "{ use = \"file\" }, { map = \"area\", bytes = \"64M\", shared = \"file\" }, \
-             { read = \"area\", bytes = \"64M\", stride = \"2M\" }",
-            "{ read = \"area\", bytes = \"64M\" }",
+            r#"{ use = "file" }, { map = "area", bytes = "64M", shared = "file" },
+               { read = "area", bytes = "64M", stride = "2M" }"#,
+            r#"{ read = "area", bytes = "64M" }"#,
         ],
         count: PAGES,
     },
@@ -187,8 +188,8 @@ const OPERATIONS: &[Operation] = &[
             first_writes(&map)
         },
         model: [
-            "{ map = \"area\", bytes = \"64M\" }, { write = \"area\", bytes = \"64M\", stride = \"2M\" }",
-            "{ write = \"area\", bytes = \"64M\" }",
+            r#"{ map = "area", bytes = "64M" }, { write = "area", bytes = "64M", stride = "2M" }"#,
+            r#"{ write = "area", bytes = "64M" }"#,
         ],
         count: PAGES,
     },
@@ -199,7 +200,7 @@ const OPERATIONS: &[Operation] = &[
             let map = written()?;
             time(PAGES, || map.advise(0, map.len(), Advice::LinuxDontNeed))
         },
-        model: [WRITTEN, "{ discard = \"area\", bytes = \"64M\" }"],
+        model: [WRITTEN, r#"{ discard = "area", bytes = "64M" }"#],
         count: PAGES,
     },
     Operation {
@@ -215,10 +216,11 @@ const OPERATIONS: &[Operation] = &[
         },
         // A different largest page size keeps the areas separate.
         model: [
-            "{ map = \"area\", bytes = \"64M\" }, { for = \"at\", below = \"64M\", by = \"8K\", do = [ \
-             { map = \"page\", bytes = \"4K\", at = \"area + at\", page = \"2M\" } ] }, \
-             { write = \"area\", bytes = \"64M\" }",
-            "{ for = \"at\", below = \"64M\", by = \"2M\", do = [ { discard = \"area + at\", bytes = \"2M\" } ] }",
+            r#"{ map = "area", bytes = "64M" }, { for = "at", below = "64M", by = "8K", do = [
+               { map = "page", bytes = "4K", at = "area + at", page = "2M" } ] },
+               { write = "area", bytes = "64M" }"#,
+            r#"{ for = "at", below = "64M", by = "2M", do = [
+               { discard = "area + at", bytes = "2M" } ] }"#,
         ],
         count: PAGES,
     },
@@ -231,7 +233,8 @@ const OPERATIONS: &[Operation] = &[
         },
         model: [
             WRITTEN,
-            "{ for = \"at\", below = \"64M\", by = \"4K\", do = [ { discard = \"area + at\", bytes = \"4K\" } ] }",
+            r#"{ for = "at", below = "64M", by = "4K", do = [
+               { discard = "area + at", bytes = "4K" } ] }"#,
         ],
         count: PAGES,
     },
@@ -246,7 +249,7 @@ const OPERATIONS: &[Operation] = &[
             drop(all);
             Ok(took)
         },
-        model: ["", "{ repeat = 64, do = [ { map = \"area\", bytes = \"4K\" } ] }"],
+        model: ["", r#"{ repeat = 64, do = [ { map = "area", bytes = "4K" } ] }"#],
         count: REGIONS,
     },
     Operation {
@@ -259,9 +262,9 @@ const OPERATIONS: &[Operation] = &[
             time(REGIONS, || (0..REGIONS).try_for_each(change))
         },
         model: [
-            "{ map = \"area\", bytes = \"12K\" }, { write = \"area\", bytes = \"12K\" }",
-            "{ repeat = 32, do = [ { protect = \"area + 4K\", bytes = \"4K\", protection = \"r\" }, \
-             { protect = \"area + 4K\", bytes = \"4K\", protection = \"rw\" } ] }",
+            r#"{ map = "area", bytes = "12K" }, { write = "area", bytes = "12K" }"#,
+            r#"{ repeat = 32, do = [ { protect = "area + 4K", bytes = "4K", protection = "r" },
+               { protect = "area + 4K", bytes = "4K", protection = "rw" } ] }"#,
         ],
         count: REGIONS,
     },
@@ -277,8 +280,8 @@ const OPERATIONS: &[Operation] = &[
         },
         model: [
             WRITTEN,
-            "{ protect = \"area\", bytes = \"64M\", protection = \"r\" }, \
-             { protect = \"area\", bytes = \"64M\", protection = \"rw\" }",
+            r#"{ protect = "area", bytes = "64M", protection = "r" },
+               { protect = "area", bytes = "64M", protection = "rw" }"#,
         ],
         count: 2 * PAGES,
     },
@@ -300,7 +303,8 @@ const OPERATIONS: &[Operation] = &[
         },
         model: [
             WRITTEN,
-            "{ for = \"at\", below = \"512K\", by = \"8K\", do = [ { unmap = \"area + at\", bytes = \"4K\" } ] }",
+            r#"{ for = "at", below = "512K", by = "8K", do = [
+               { unmap = "area + at", bytes = "4K" } ] }"#,
         ],
         count: REGIONS,
     },
@@ -315,8 +319,8 @@ const OPERATIONS: &[Operation] = &[
             })
         },
         model: [
-            "{ map = \"area\", bytes = \"64 * 2M\" }",
-            "{ write = \"area\", bytes = \"64 * 2M\", stride = \"2M\" }",
+            r#"{ map = "area", bytes = "64 * 2M" }"#,
+            r#"{ write = "area", bytes = "64 * 2M", stride = "2M" }"#,
         ],
         count: REGIONS,
     },
@@ -329,9 +333,9 @@ const OPERATIONS: &[Operation] = &[
             first_writes(&map)
         },
         model: [
-            "{ use = \"file\" }, { map = \"area\", bytes = \"64M\", shared = \"file\" }, \
-             { write = \"area\", bytes = \"64M\", stride = \"2M\" }",
-            "{ write = \"area\", bytes = \"64M\" }",
+            r#"{ use = "file" }, { map = "area", bytes = "64M", shared = "file" },
+               { write = "area", bytes = "64M", stride = "2M" }"#,
+            r#"{ write = "area", bytes = "64M" }"#,
         ],
         count: PAGES,
     },
@@ -344,9 +348,9 @@ const OPERATIONS: &[Operation] = &[
             first_writes(&map)
         },
         model: [
-            "{ use = \"file\" }, { map = \"area\", bytes = \"64M\", private = \"file\" }, \
-             { write = \"area\", bytes = \"64M\", stride = \"2M\" }",
-            "{ write = \"area\", bytes = \"64M\" }",
+            r#"{ use = "file" }, { map = "area", bytes = "64M", private = "file" },
+               { write = "area", bytes = "64M", stride = "2M" }"#,
+            r#"{ write = "area", bytes = "64M" }"#,
         ],
         count: PAGES,
     },
@@ -358,8 +362,9 @@ const OPERATIONS: &[Operation] = &[
             reads(&map)
         },
         model: [
-            "{ create = \"file\", bytes = \"64M\" }, { map = \"area\", bytes = \"64M\", shared = \"file\" }",
-            "{ read = \"area\", bytes = \"64M\" }",
+            r#"{ create = "file", bytes = "64M" },
+               { map = "area", bytes = "64M", shared = "file" }"#,
+            r#"{ read = "area", bytes = "64M" }"#,
         ],
         count: PAGES,
     },
@@ -376,9 +381,9 @@ const OPERATIONS: &[Operation] = &[
             Ok(took)
         },
         model: [
-            "{ create = \"file\", bytes = \"64M\" }, { map = \"area\", bytes = \"64M\", shared = \"file\" }, \
-             { read = \"area\", bytes = \"64M\" }",
-            "{ page_out = \"area\", bytes = \"64M\" }",
+            r#"{ create = "file", bytes = "64M" },
+               { map = "area", bytes = "64M", shared = "file" }, { read = "area", bytes = "64M" }"#,
+            r#"{ page_out = "area", bytes = "64M" }"#,
         ],
         count: PAGES,
     },

@@ -5,7 +5,6 @@ use procfs_core::{CpuInfo, FromRead};
 /// The processor. Unknown parts are `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Processor {
-    /// The model's name.
     pub model: Option<String>,
     /// The vendor's name in CPUID.
     pub vendor: Option<String>,
@@ -16,7 +15,6 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// Reads the processor of this host.
     pub fn of_this_host() -> Self {
         let Ok(info) = CpuInfo::from_file("/proc/cpuinfo") else {
             return Self::default();
@@ -31,7 +29,6 @@ impl Processor {
         }
     }
 
-    /// Returns whether the kernel lists this flag.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.iter().flatten().any(|other| other == flag)
     }

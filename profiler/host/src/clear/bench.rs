@@ -29,16 +29,13 @@ const HOT: &[u64] = &[4 << 10, 20 << 10];
 
 /// The samples of one contender at one length, in GB/s (10^9 bytes).
 pub struct Cell {
-    /// The length of the extents.
     pub bytes: u64,
-    /// The way of writing.
     pub contender: Contender,
     /// The samples, each with the slowest of the [pulses](pulse) around it on the CPUs that took it.
     pub samples: Vec<(f64, f64)>,
 }
 
 impl Cell {
-    /// Returns the median of the samples.
     pub fn median(&self) -> f64 {
         let mut speeds: Vec<f64> = self.samples.iter().map(|&(_, speed)| speed).collect();
         median(&mut speeds).unwrap_or(0.0)
@@ -134,7 +131,6 @@ impl Bench {
         Ok(Bench { cpus: cpus.to_vec(), regions: regions.into_iter().collect::<Result<_>>()? })
     }
 
-    /// Returns the length of each CPU's region.
     pub fn region_bytes(&self) -> u64 {
         self.regions[0].bytes
     }
@@ -145,7 +141,6 @@ impl Bench {
         huge as f64 / (self.region_bytes() * self.regions.len() as u64) as f64
     }
 
-    /// Runs a function on the first CPU and its region.
     pub fn with_region<T: Send>(&mut self, f: impl Fn(&mut Region) -> T + Sync) -> T {
         on_each([(self.cpus[0], &mut self.regions[0])], f).remove(0)
     }
@@ -324,17 +319,6 @@ mod tests {
                 (Strategy::Stores, Temperature::Hot, 4 << 10, ticks),
             ]
         );
-    }
-
-    #[test]
-    fn a_calibration_without_time_decides_nothing() {
-        let cpus = cores::allowed().unwrap();
-        let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
-        let available = StrategySet::STORES.with(Strategy::NonTemporal128);
-        let sizes = [4 << 10, 1 << 20];
-        let samples =
-            bench.calibrate(&available, &sizes, Duration::ZERO, &ProgressBar::hidden()).unwrap();
-        assert_eq!(samples, []);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use quell_zero::Strategy;
 
-/// A base page.
 const PAGE: u64 = 4096;
 
 /// A way to write memory that takes part in the comparison.

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 /// The number of bytes to map and touch for each sample.
 const BYTES: usize = 256 << 20;
-/// A huge page.
 const HUGE: usize = 2 << 20;
 
 /// One way to get memory from the kernel.

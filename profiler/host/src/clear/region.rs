@@ -20,9 +20,7 @@ const ENTRY_LINE: usize = 8 * PAGE_BYTES as usize;
 /// A private mapping of zeroed memory, aligned to huge pages and present.
 pub struct Region {
     mapping: Mapping,
-    /// The start within the mapping.
     first: usize,
-    /// Its length.
     pub bytes: u64,
     /// The start of the next sample.
     cursor: u64,

@@ -3,7 +3,6 @@
 //!
 //! All three count for the whole machine, including other programs. So a row also records their CPU time.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Add;
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 use quell_record::perf::counters;
 use quell_record::perf::{ReadTime, Statistics};
 
+use super::report::Row;
 use crate::process::own_cpu_time;
 
 /// The row of `/proc/interrupts` that counts received shootdowns on x86.
@@ -26,18 +26,9 @@ fn is_of_cpus(name: &str) -> bool {
     matches!(name, TLB | "CAL" | "RES") || name.starts_with("IPI")
 }
 
-/// Increases summed over the timed parts of a row.
-#[derive(Debug, Default)]
-pub struct Totals {
-    /// By row of `/proc/interrupts`, one count for each CPU.
-    pub interrupts: BTreeMap<String, Vec<u64>>,
-    /// By name in `/proc/vmstat`; only events that moved.
-    pub vmstat: BTreeMap<String, u64>,
-}
-
-impl Totals {
+impl Row {
     /// Adds the difference between two readings. Returns its TLB interrupts, if the kernel counts them.
-    pub fn add(&mut self, before: &Statistics, after: &Statistics) -> Option<u64> {
+    pub(super) fn count(&mut self, before: &Statistics, after: &Statistics) -> Option<u64> {
         let mut shootdowns = None;
         for row in after.interrupts.iter().filter(|row| is_of_cpus(&row.name)) {
             let earlier = before.interrupts.iter().find(|of| of.name == row.name);
@@ -109,7 +100,7 @@ impl OtherLoad {
 }
 
 /// CPU time that others had during one or more spans, all in seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct CpuSharing {
     /// The total length of the spans.
     pub wall: f64,
@@ -158,11 +149,11 @@ mod tests {
 
     #[test]
     fn increases_add_up_and_levels_are_left_out() {
-        let mut totals = Totals::default();
-        assert_eq!(totals.add(&reading([5, 7], 10), &reading([6, 9], 15)), Some(3));
-        assert_eq!(totals.add(&reading([9, 9], 20), &reading([9, 10], 20)), Some(1));
+        let mut totals = Row::default();
+        assert_eq!(totals.count(&reading([5, 7], 10), &reading([6, 9], 15)), Some(3));
+        assert_eq!(totals.count(&reading([9, 9], 20), &reading([9, 10], 20)), Some(1));
         assert_eq!(totals.interrupts[TLB], [1, 3]);
-        assert_eq!(totals.vmstat, BTreeMap::from([("pgfault".to_owned(), 5)]));
+        assert_eq!(totals.vmstat, [("pgfault".to_owned(), 5)].into());
     }
 
     #[test]
@@ -170,8 +161,8 @@ mod tests {
         let before = now().unwrap();
         let page = page_size();
         Mapping::anonymous(64 * page).unwrap().touch(page, 1);
-        let mut totals = Totals::default();
-        totals.add(&before, &now().unwrap());
+        let mut totals = Row::default();
+        totals.count(&before, &now().unwrap());
         // The kernel folds per-CPU counters into the file as it is read.
         assert!(totals.vmstat["pgfault"] >= 64, "{totals:?}");
     }

@@ -14,8 +14,8 @@ use indicatif::ProgressBar;
 use quell_threads::{cores, pulse};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::counters::{self, OtherLoad, Totals};
-use super::report::{Check, Refusal, Row, Sample, Spread};
+use super::counters::{self, OtherLoad};
+use super::report::{Check, Refusal, Row, Sample};
 use crate::process::{Child, thread_cpu_time};
 
 /// The reason why a benchmark ended early.
@@ -109,55 +109,52 @@ impl Drop for Spinners {
     }
 }
 
-/// The definition of a row.
+/// A row to measure: its name, without figures.
 pub struct RowSpec<'a> {
-    /// Stable name.
-    pub key: String,
-    /// The row of which this is the batched form.
-    pub instead_of: Option<String>,
-    /// The name of one operation.
-    pub op: &'static str,
-    /// The number of other CPUs that may be interrupted.
-    pub targets: usize,
+    row: Row,
     /// The threads that spin meanwhile.
-    pub spinners: Option<&'a Spinners>,
-    /// Children that take part. Their CPU time counts as this process's.
-    pub children: &'a [Child],
-    /// The TLB interrupts of one operation on an undisturbed target, if known.
-    pub interrupts: Option<f64>,
-    /// Checks the row's counters for reasons to doubt it.
-    pub check: Option<Check>,
+    spinners: Option<&'a Spinners>,
+    /// A child that takes part. Its CPU time counts as this process's.
+    child: Option<&'a Child>,
 }
 
 impl<'a> RowSpec<'a> {
     /// Creates the usual form: one call for each `op`, alone.
     pub fn single(key: impl Into<String>, op: &'static str) -> Self {
-        let key = key.into();
-        Self {
-            key,
-            instead_of: None,
-            op,
-            targets: 0,
-            spinners: None,
-            children: &[],
-            interrupts: None,
-            check: None,
-        }
+        let row = Row { key: key.into(), op, ..Row::default() };
+        Self { row, spinners: None, child: None }
     }
 
     /// Creates the batched form of the row `single`.
     pub fn batched(key: impl Into<String>, single: impl Into<String>, op: &'static str) -> Self {
-        Self { instead_of: Some(single.into()), ..Self::single(key, op) }
+        let mut spec = Self::single(key, op);
+        spec.row.instead_of = Some(single.into());
+        spec
     }
 
     /// Adds threads that spin in the address space.
-    pub fn against(self, spinners: &'a Spinners) -> Self {
-        Self { targets: spinners.threads.len(), spinners: Some(spinners), ..self }
+    pub fn against(mut self, spinners: &'a Spinners) -> Self {
+        self.row.targets = spinners.threads.len();
+        self.spinners = Some(spinners);
+        self
+    }
+
+    /// Adds a child that takes part.
+    pub fn beside(mut self, child: &'a Child) -> Self {
+        self.child = Some(child);
+        self
+    }
+
+    /// Sets the TLB interrupts of one operation on undisturbed targets: one for each.
+    pub fn interrupts_each(mut self) -> Self {
+        self.row.expected_interrupts = Some(self.row.targets as f64);
+        self
     }
 
     /// Adds a check of its counters.
-    pub fn checked(self, check: Check) -> Self {
-        Self { check: Some(check), ..self }
+    pub fn checked(mut self, check: Check) -> Self {
+        self.row.check = Some(check);
+        self
     }
 }
 
@@ -242,18 +239,18 @@ impl Lab {
         prepare: &mut dyn FnMut() -> io::Result<()>,
         op: &mut dyn FnMut() -> io::Result<u64>,
     ) -> Result<(), Halt> {
-        self.progress.set_message(plan.key.clone());
-        let children = || plan.children.iter().filter_map(|c| c.cpu_time().ok()).sum::<Duration>();
+        let RowSpec { mut row, spinners, child } = plan;
+        self.progress.set_message(row.key.clone());
+        let children = || child.and_then(|child| child.cpu_time().ok()).unwrap_or_default();
         // Warm up: first-touch faults of code and page tables, the page cache, the spinners' address space.
         prepare()?;
         op()?;
         let begin = Instant::now();
         let company = OtherLoad::start(children())?;
-        let spun_before = plan.spinners.map(Spinners::cpu_times);
-        let (mut totals, mut samples, mut ops) = (Totals::default(), Vec::new(), 0);
-        while samples.len() < 3 || begin.elapsed() < self.slice {
+        let spun_before = spinners.map(Spinners::cpu_times);
+        while row.samples.len() < 3 || begin.elapsed() < self.slice {
             self.stop.check()?;
-            if begin.elapsed() > self.slice * 3 && !samples.is_empty() {
+            if begin.elapsed() > self.slice * 3 && !row.samples.is_empty() {
                 break;
             }
             prepare()?;
@@ -263,14 +260,14 @@ impl Lab {
             let done = op()?;
             let took = start.elapsed();
             let pulse = pulse.max(pulse::take());
-            let interrupts = totals.add(&before, &counters::now()?);
+            let interrupts = row.count(&before, &counters::now()?);
             if done == 0 {
                 self.stop.check()?;
-                return Err(io::Error::other(format!("{}: no progress", plan.key)).into());
+                return Err(io::Error::other(format!("{}: no progress", row.key)).into());
             }
-            ops += done;
+            row.ops += done;
             let each = |total: f64| total / done as f64;
-            samples.push(Sample {
+            row.samples.push(Sample {
                 ns: each(took.as_nanos() as f64),
                 interrupts: interrupts.map(|n| each(n as f64)),
                 pulse,
@@ -278,29 +275,11 @@ impl Lab {
             });
         }
         let wall = begin.elapsed();
-        let spun = plan.spinners.zip(spun_before);
-        let spinner_share = spun.and_then(|(spinners, then)| spinners.least_share(then, wall));
-        let Some(ns) = Spread::of(samples.iter().map(|s| s.ns)) else {
-            return Err(Halt::Interrupted);
-        };
-        let mut row = Row {
-            key: plan.key,
-            instead_of: plan.instead_of,
-            targets: plan.targets,
-            op: plan.op,
-            ns,
-            round_medians: vec![ns.median],
-            ops,
-            interrupts: totals.interrupts,
-            vmstat: totals.vmstat,
-            spinner_share,
-            samples,
-            sharing: Some(company.end(children())?),
-            expected_interrupts: plan.interrupts,
-            check: plan.check,
-            ..Row::default()
-        };
+        let spun = spinners.zip(spun_before);
+        row.spinner_share = spun.and_then(|(spinners, then)| spinners.least_share(then, wall));
+        row.sharing = company.end(children())?;
         row.conclude();
+        row.round_medians = vec![row.ns.median];
         self.rows.push(row);
         self.progress.inc((begin.elapsed().as_millis() / 100) as u64);
         Ok(())

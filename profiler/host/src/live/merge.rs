@@ -5,7 +5,7 @@
 //! samples and add counters. *Computed* figures (spread, CPUs of others, warnings) are computed again and never
 //! averaged.
 
-use super::counters::{CpuSharing, TLB};
+use super::counters::TLB;
 use super::report::{Row, Sample, Spread};
 
 /// The share of its CPU below which a spinning thread counts as disturbed.
@@ -23,7 +23,7 @@ impl Row {
         }
         let interrupts = self.interrupts.get(TLB).map(|c| c.iter().sum::<u64>());
         self.tlb_interrupts_per_op = interrupts.map(|n| n as f64 / self.ops as f64);
-        let others = self.sharing.as_ref().and_then(CpuSharing::cpus);
+        let others = self.sharing.cpus();
         self.foreign_cpus = others.map(|(foreign, _)| foreign);
         self.stolen_cpus = others.map(|(_, stolen)| stolen);
         self.warnings = self.disturbances();
@@ -48,10 +48,7 @@ impl Row {
             (Some(a), Some(b)) => Some(a.min(b)),
             (one, other) => one.or(other),
         };
-        self.sharing = match (self.sharing, more.sharing) {
-            (Some(a), Some(b)) => Some(a + b),
-            (one, other) => one.or(other),
-        };
+        self.sharing = self.sharing + more.sharing;
         let rounds = self.round_medians.len();
         let later = more
             .samples
@@ -92,6 +89,7 @@ impl Row {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::counters::CpuSharing;
     use super::*;
 
     const NEAR: f64 = 1e-9;
@@ -102,13 +100,13 @@ mod tests {
         first.interrupts = BTreeMap::from([(TLB.to_owned(), vec![100, 200])]);
         first.vmstat = BTreeMap::from([("pswpout".to_owned(), 300)]);
         first.spinner_share = Some(0.99);
-        first.sharing = Some(CpuSharing { wall: 3.0, foreign: 0.0, stolen: 0.3 });
+        first.sharing = CpuSharing { wall: 3.0, foreign: 0.0, stolen: 0.3 };
         let mut second = Row::made_up("x", &[(100.0, 0.0)]);
         second.ops = 100;
         second.interrupts = BTreeMap::from([(TLB.to_owned(), vec![0, 100])]);
         second.vmstat = BTreeMap::from([("pswpout".to_owned(), 20), ("pgfault".to_owned(), 7)]);
         second.spinner_share = Some(0.5);
-        second.sharing = Some(CpuSharing { wall: 1.0, foreign: 0.8, stolen: 0.1 });
+        second.sharing = CpuSharing { wall: 1.0, foreign: 0.8, stolen: 0.1 };
         (first, second)
     }
 
@@ -142,11 +140,11 @@ mod tests {
     fn spans_too_short_to_tell_add_up_to_one_that_tells() {
         let short = CpuSharing { wall: 0.15, foreign: -0.01, stolen: 0.0 };
         let mut row = Row::made_up("x", &[(1.0, 0.0)]);
-        row.sharing = Some(short);
+        row.sharing = short;
         row.conclude();
         assert_eq!(row.foreign_cpus, None);
         let mut more = Row::made_up("x", &[(1.0, 0.0)]);
-        more.sharing = Some(CpuSharing { foreign: 0.07, ..short });
+        more.sharing = CpuSharing { foreign: 0.07, ..short };
         row.merge(more);
         assert!((row.foreign_cpus.unwrap() - 0.2).abs() < NEAR);
     }

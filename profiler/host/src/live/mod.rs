@@ -26,6 +26,7 @@ pub(crate) mod machine_file;
 mod merge;
 pub mod report;
 mod rounds;
+#[cfg(target_arch = "x86_64")]
 mod tlb;
 
 use std::path::{Path, PathBuf};
@@ -107,9 +108,7 @@ impl Options {
             not_restored: guards::not_restored(),
         })
     }
-}
 
-impl Options {
     /// Makes and writes the machine file, then lets the model predict the other rows with it.
     fn model(
         &self,

@@ -141,7 +141,7 @@ pub struct Row {
     pub samples: Vec<Sample>,
     /// The use of the CPUs by others during the samples.
     #[serde(skip)]
-    pub sharing: Option<CpuSharing>,
+    pub sharing: CpuSharing,
     /// TLB interrupts that one operation must have caused, if that is known.
     #[serde(skip)]
     pub expected_interrupts: Option<f64>,

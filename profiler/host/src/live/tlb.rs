@@ -3,7 +3,6 @@
 //! Intel: CPUID leaf 0x18; AMD: leaves 0x80000005, 0x80000006 and 0x80000019. Hypervisors often hide them; hidden
 //! values stay unknown.
 
-#[cfg(target_arch = "x86_64")]
 use raw_cpuid::{Associativity, CpuId, CpuIdReader, DatType};
 
 /// One TLB array.
@@ -32,16 +31,10 @@ pub struct Geometry {
 
 /// Returns the TLBs of this CPU.
 pub fn of_this_cpu() -> Geometry {
-    #[cfg(target_arch = "x86_64")]
-    {
-        told_by(&CpuId::new())
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    Geometry::default()
+    told_by(&CpuId::new())
 }
 
 /// Returns the TLBs of a CPU: AMD's leaves for AMD, Intel's for any other.
-#[cfg(target_arch = "x86_64")]
 fn told_by<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     let vendor = cpu.get_vendor_info();
     if vendor.is_some_and(|vendor| vendor.as_str() == "AuthenticAMD") {
@@ -51,7 +44,6 @@ fn told_by<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 fn intel<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     let mut found = Geometry::default();
     let structures = cpu.get_deterministic_address_translation_info();
@@ -82,7 +74,6 @@ fn intel<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     found
 }
 
-#[cfg(target_arch = "x86_64")]
 fn amd<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     let part = |entries: u32, associativity, source| {
         let ways = match associativity {
@@ -111,7 +102,7 @@ fn amd<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
     found
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use raw_cpuid::CpuIdResult;

@@ -181,14 +181,25 @@ impl Case {
 }
 
 /// The predictions for a machine.
+#[derive(Debug, Serialize)]
 pub struct Predictions {
+    /// The machine's name.
+    pub machine: String,
+    /// The machine's title.
+    pub title: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The kernel's policy.
+    pub kernel_policy: String,
     /// The prediction for each workload, in the order of the mechanisms.
+    #[serde(rename = "predictions")]
     pub lines: Vec<Line>,
     /// The assumptions in words.
     pub assumptions: Vec<String>,
     /// The number of broken contracts. If it isn't 0, don't trust any result here.
     pub violations: u64,
     /// Whether a run didn't end.
+    #[serde(skip)]
     pub failed: bool,
 }
 
@@ -206,6 +217,10 @@ pub fn predict(machine: &Arc<MachineFile>, kernel: &Kernel) -> Result<Prediction
     let lines =
         planned.iter().map(|(case, jobs, refusal)| line(case, machine, jobs, *refusal, &results));
     Ok(Predictions {
+        machine: machine.name().into(),
+        title: machine.title().into(),
+        kernel: kernel.release.clone(),
+        kernel_policy: PolicyText(kernel.policy).to_string(),
         lines: lines.collect(),
         assumptions: assumptions(machine, kernel),
         violations: results.violations(),

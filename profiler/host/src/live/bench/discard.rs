@@ -40,12 +40,9 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let one = Mapping::anonymous(page)?;
     for &spinning in &counts {
         let spinners = Spinners::start(&others[..spinning])?;
-        let plan = RowSpec {
-            // Each discard interrupts each of them.
-            interrupts: Some(spinning as f64),
-            ..RowSpec::single(one_page_key(spinning), "page touched and discarded")
-                .against(&spinners)
-        };
+        // Each discard interrupts each of them.
+        let plan = RowSpec::single(one_page_key(spinning), "page touched and discarded");
+        let plan = plan.against(&spinners).interrupts_each();
         lab.row(plan, || {
             for i in 0..ONE_PAGE_OPS {
                 one.touch(page, i);

@@ -3,7 +3,7 @@
 mod discard;
 mod page_out;
 mod ping_pong;
-pub mod units;
+pub(super) mod units;
 
 pub use discard::one_page_key;
 

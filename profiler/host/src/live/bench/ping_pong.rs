@@ -72,8 +72,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
                     }
                 })
             }?;
-            let plan =
-                RowSpec { children: std::slice::from_ref(&child), ..RowSpec::single(&single, op) };
+            let plan = RowSpec::single(&single, op).beside(&child);
             let gone = || child.has_ended();
             lab.row(plan, || round_trips(&ping, &pong, || touch(&map), gone))?;
         }

@@ -17,21 +17,13 @@ use super::super::report::{Benchmark, Units};
 use crate::memory::{Mapping, page_size};
 use crate::process::null_call;
 
-/// The row of a system call that does nothing.
 pub const CALL: &str = "unit/call";
-/// The row of a discard that finds nothing.
 pub const NOTHING: &str = "unit/discard_nothing";
-/// The row of a first touch: a fault, a page, its zeroing.
 pub const FAULT: &str = "unit/fault";
-/// The row of pages that one call discards.
 pub const DISCARD: &str = "unit/discard";
-/// The row of pages zeroed one after the other.
 pub const ZERO: &str = "unit/zero";
-/// The row of pages zeroed from the last to the first.
 pub const ZERO_BACKWARDS: &str = "unit/zero_backwards";
-/// The row of pages written to a zram device.
 pub const COMPRESS: &str = "unit/compress";
-/// The row of pages read from a zram device.
 pub const DECOMPRESS: &str = "unit/decompress";
 
 /// The row of zero pages paged out and touched again: swapping without compression.
@@ -39,7 +31,7 @@ pub const SWAP: &str = "unit/swap";
 /// The row of a round trip between two threads: two switches within an address space.
 pub const THREADS: &str = "threads/0pages";
 
-/// The keys of all rows from which the machine file is made. They belong to the benchmarks `discard`, `pageout` and `pingpong`.
+/// The keys of all rows from which the machine file is made.
 #[cfg(test)]
 pub const KEYS: [&str; 10] =
     [CALL, NOTHING, FAULT, DISCARD, ZERO, ZERO_BACKWARDS, COMPRESS, DECOMPRESS, SWAP, THREADS];
@@ -60,7 +52,6 @@ pub const CALL_ROWS: usize = 6;
 /// The number of rows of [`compression`].
 pub const COMPRESSION_ROWS: usize = 2;
 
-/// Measures calls, faults and zeroing.
 pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     lab.row(RowSpec::single(CALL, "system call that does nothing"), || {
@@ -137,8 +128,7 @@ pub fn compression(lab: &mut Lab) -> Result<(), Halt> {
 }
 
 impl Units {
-    /// Finds the costs that were measured.
-    pub fn find(benchmarks: &[Benchmark]) -> Units {
+    pub(crate) fn find(benchmarks: &[Benchmark]) -> Units {
         let ns = |key: &str| {
             let mut rows = benchmarks.iter().flat_map(|benchmark| &benchmark.rows);
             rows.find(|row| row.key == key).map(|row| row.undisturbed())

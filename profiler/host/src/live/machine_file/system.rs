@@ -7,6 +7,7 @@ use procfs_core::{FromRead, Meminfo};
 use quell_clock::Parameter as P;
 
 use crate::live::report::Host;
+#[cfg(target_arch = "x86_64")]
 use crate::live::tlb::{self, Geometry};
 use crate::processor::Processor;
 
@@ -136,16 +137,19 @@ impl HostFigures {
         let pcid = host.flags.iter().any(|flag| flag == "pcid");
         let tags = if pcid { "\"pcid\"" } else { "\"none\"" };
         self.add(P::Tags, tags, "", "/proc/cpuinfo: flags");
-        let Geometry { l1_base, l1_large, l1_huge, l2, .. } = tlb::of_this_cpu();
-        for (found, entries, ways) in [
-            (l1_base, P::L1Base, P::L1BaseWays),
-            (l1_large, P::L1Large, P::L1LargeWays),
-            (l1_huge, P::L1Huge, P::L1HugeWays),
-            (l2, P::L2, P::L2Ways),
-        ] {
-            if let Some(part) = found {
-                self.add(entries, part.entries, "entries", part.source);
-                self.add(ways, part.ways, "ways", part.source);
+        #[cfg(target_arch = "x86_64")]
+        {
+            let Geometry { l1_base, l1_large, l1_huge, l2 } = tlb::of_this_cpu();
+            for (found, entries, ways) in [
+                (l1_base, P::L1Base, P::L1BaseWays),
+                (l1_large, P::L1Large, P::L1LargeWays),
+                (l1_huge, P::L1Huge, P::L1HugeWays),
+                (l2, P::L2, P::L2Ways),
+            ] {
+                if let Some(part) = found {
+                    self.add(entries, part.entries, "entries", part.source);
+                    self.add(ways, part.ways, "ways", part.source);
+                }
             }
         }
         if host.guest == Some(true) {
