@@ -20,7 +20,6 @@ use quell_model::options::SuggestedNames;
 use quell_model::output::{document_line, note, say};
 use quell_model::usage::usage;
 
-/// Returns a parser for `--arch`: the name of one architecture, or `all`.
 fn archs() -> impl TypedValueParser<Value = &'static [Arch]> {
     let names = Arch::ALL.iter().map(|arch| arch.name()).chain(["all"]);
     PossibleValuesParser::new(names).map(|name| {
@@ -132,7 +131,6 @@ enum Accelerator {
 }
 
 impl Accelerator {
-    /// Returns the accelerator for QEMU's command line.
     fn of_qemu(self) -> qemu::Accelerator {
         match self {
             Accelerator::Tcg | Accelerator::Bochs => qemu::Accelerator::Tcg,
@@ -196,7 +194,6 @@ impl BootArgs {
         self.options.iter().any(|word| word.starts_with("break="))
     }
 
-    /// Returns the architectures to boot.
     fn archs(&self) -> anyhow::Result<&'static [Arch]> {
         if self.accel != Accelerator::Bochs {
             return Ok(self.arch);
@@ -223,7 +220,6 @@ impl BootArgs {
         Ok(HAS)
     }
 
-    /// Finds the program that executes the guest.
     fn emulator(&self, arch: Arch) -> anyhow::Result<PathBuf> {
         match self.accel {
             Accelerator::Bochs => bochs::find(),
@@ -334,7 +330,6 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
     Ok(passed)
 }
 
-/// Prints an event for people.
 fn show(event: &Value) {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let list = |name: &str| -> String {

@@ -27,7 +27,6 @@ pub struct MergeArgs {
     summary: summary::SummaryArgs,
 }
 
-/// Joins the parts of a sweep or search, and prints the results of the whole.
 pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", Some(&args.results), "")?;
     // The first line of a part shows whether it belongs to a sweep or to a search.
@@ -40,7 +39,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
             )));
         }
         let merged = ResultsFile::merge(first, others, place.path())?.results;
-        let outcome = kept::print(&merged);
+        let outcome = kept::print(&merged, false);
         match told(&merged, &place) {
             true => outcome,
             false => Outcome::Wrong,

@@ -67,7 +67,6 @@ struct Json<'a> {
     violation: Option<String>,
 }
 
-/// Runs the workload and prints the results.
 pub fn run(args: &StressArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     if args.without.is_some()
@@ -155,7 +154,6 @@ fn print(performance: &ProgramRun, report: &Report) {
     say!("\n{}", count_table(report));
 }
 
-/// Returns a table of the engine's counts.
 pub fn count_table(report: &Report) -> Table {
     table_of(engine_rows(&report.engine_window))
 }

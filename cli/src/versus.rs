@@ -153,7 +153,6 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints the comparison for a person.
 fn print(report: &Report) {
     say!(
         "Linux {} and quell (policy {}), counts per operation{}\n",

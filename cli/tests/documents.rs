@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use crate::command::{ended, quell};
 
 /// Returns the documents: the README and everything below `docs`.
 fn documents() -> Vec<PathBuf> {
@@ -44,18 +45,28 @@ fn commands(text: &str) -> Vec<String> {
     lines.chain(spans).filter_map(arguments).collect()
 }
 
+/// Checks the parts of each document that `parts` returns with the reason why they are wrong, if they are. There must be
+/// more than `least`.
+fn check(least: usize, parts: impl Fn(&Path, &str) -> Vec<Option<String>>) {
+    let found = documents().into_iter().flat_map(|path| {
+        let found = parts(&path, &std::fs::read_to_string(&path).expect("a document"));
+        let named = |why: String| format!("{}: {why}", path.display());
+        found.into_iter().map(|why| why.map(named)).collect::<Vec<_>>()
+    });
+    let found: Vec<_> = found.collect();
+    let wrong: Vec<_> = found.iter().flatten().collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(found.len() > least, "{} parts: the documents were not read", found.len());
+}
+
 #[test]
 fn commands_in_the_documents_are_taken() {
-    let mut wrong = Vec::new();
-    let mut tried = 0;
-    for path in documents() {
-        let text = std::fs::read_to_string(&path).expect("a document");
-        for command in commands(&text) {
+    check(60, |_, text| {
+        let refused = |command: String| {
             // With `--help`, the command parses these words and then prints help. Words after `--` belong to another
             // program.
-            let words = command.split(' ').take_while(|word| *word != "--").map(|word| match word
-                .trim_matches('\'')
-            {
+            let words = command.split(' ').take_while(|word| *word != "--");
+            let words = words.map(|word| match word.trim_matches('\'') {
                 "N" | "M" => "1",
                 "P" => "all",
                 "WORKLOAD" => "dontneed",
@@ -63,21 +74,12 @@ fn commands_in_the_documents_are_taken() {
                 "COMMAND" => "list",
                 word => word,
             });
-            let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-                .args(words)
-                .arg("--help")
-                .output()
-                .expect("quell starts");
-            tried += 1;
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                let why = said.lines().next().unwrap_or_default();
-                wrong.push(format!("{}: quell {command}: {why}", path.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(tried > 60, "{tried} commands: the documents were not read");
+            let help = ended(quell("").args(words).arg("--help"));
+            let why = help.stderr.lines().next().unwrap_or_default();
+            (help.code != Some(0)).then(|| format!("quell {command}: {why}"))
+        };
+        commands(text).into_iter().map(refused).collect()
+    });
 }
 
 #[test]
@@ -125,35 +127,24 @@ fn links(path: &Path, text: &str) -> Vec<(PathBuf, String)> {
 
 #[test]
 fn links_lead_somewhere_and_every_document_is_a_chapter() {
-    let mut wrong = Vec::new();
-    let mut followed = 0;
-    let mut chapters = BTreeSet::new();
-    for path in documents() {
-        let text = std::fs::read_to_string(&path).expect("a document");
-        for (target, anchor) in links(&path, &text) {
-            followed += 1;
+    let summary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/SUMMARY.md");
+    let text = std::fs::read_to_string(&summary).expect("a document");
+    let chapters = links(&summary, &text).into_iter();
+    let chapters: BTreeSet<_> = chapters.filter_map(|(file, _)| file.canonicalize().ok()).collect();
+    check(60, |path, text| {
+        let broken = |(target, anchor): (PathBuf, String)| {
             let Ok(file) = target.canonicalize() else {
-                wrong.push(format!("{}: no {}", path.display(), target.display()));
-                continue;
+                return Some(format!("no {}", target.display()));
             };
             let there = || std::fs::read_to_string(&file).expect("a document");
-            if !anchor.is_empty() && !anchors(&there()).contains(&anchor) {
-                let place = target.display();
-                wrong.push(format!("{}: no heading {anchor} in {place}", path.display()));
-            }
-            if path.ends_with("SUMMARY.md") {
-                chapters.insert(file);
-            }
-        }
-    }
-    for path in documents().iter().filter_map(|path| path.canonicalize().ok()) {
+            (!anchor.is_empty() && !anchors(&there()).contains(&anchor))
+                .then(|| format!("no heading {anchor} in {}", target.display()))
+        };
         let outside = path.ends_with("README.md") || path.ends_with("SUMMARY.md");
-        if !outside && !chapters.contains(&path) {
-            wrong.push(format!("{} is not in docs/SUMMARY.md", path.display()));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(followed > 60, "{followed} links: the documents were not read");
+        let is_chapter = chapters.contains(&path.canonicalize().expect("a document"));
+        let lost = (!outside && !is_chapter).then(|| "not in docs/SUMMARY.md".to_owned());
+        links(path, text).into_iter().map(broken).chain([lost]).collect()
+    });
 }
 
 /// Returns the files that a document includes, each with the name of the included part, or "" for the whole file.
@@ -165,12 +156,8 @@ fn includes(text: &str) -> Vec<(&str, &str)> {
 
 #[test]
 fn included_parts_of_sources_exist() {
-    let mut wrong = Vec::new();
-    let mut followed = 0;
-    for path in documents() {
-        let text = std::fs::read_to_string(&path).expect("a document");
-        for (file, part) in includes(&text) {
-            followed += 1;
+    check(3, |path, text| {
+        let lacking = |(file, part): (&str, &str)| {
             let source = path.parent().expect("a folder").join(file);
             let source = std::fs::read_to_string(source).unwrap_or_default();
             let has = |mark: &str| {
@@ -181,11 +168,8 @@ fn included_parts_of_sources_exist() {
                 "" => !source.is_empty(),
                 _ => has("ANCHOR") && has("ANCHOR_END"),
             };
-            if !exists {
-                wrong.push(format!("{}: no {file}:{part}", path.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(followed > 3, "{followed}: the documents were not read");
+            (!exists).then(|| format!("no {file}:{part}"))
+        };
+        includes(text).into_iter().map(lacking).collect()
+    });
 }

@@ -4,40 +4,29 @@
 //! and passes. If `QUELL_REQUIRE_LINUX` is set (or `QUELL_REQUIRE_LINUX_BUILD`, for a Linux with the engine), it fails
 //! instead. We use a kernel fetched by `quell versus linux --fetch`, or the one in `QUELL_LINUX`.
 
-use quell_boot::linux::Flavour;
-use serde_json::Value;
-use std::process::{Command, Output};
+/// This program uses only a part of it.
+#[allow(dead_code)]
+mod command;
 
-fn quell(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
-    command.args(["versus", "linux"]).args(arguments);
-    if let Some(kernel) = std::env::var_os("QUELL_LINUX") {
-        command.arg("--kernel").arg(kernel);
-    }
-    command.output().expect("quell starts")
+use command::{Ended, Folder, PERF, run, skipped};
+use quell_boot::linux::Flavour;
+
+/// Runs the comparison in this folder.
+fn versus(folder: &Folder, options: &str) -> Ended {
+    let kernel = std::env::var("QUELL_LINUX").map(|kernel| format!("--kernel {kernel}"));
+    folder.run(&format!("versus linux {} {options}", kernel.unwrap_or_default()))
 }
 
 /// Returns whether the comparison can run here; prints the reason if not.
 fn can_compare() -> bool {
-    let check = quell(&["--check"]);
-    if check.status.success() {
+    let check = versus(&Folder::new(), "--check");
+    if check.code == Some(0) {
         return true;
     }
-    let why = String::from_utf8_lossy(&check.stderr).into_owned();
-    assert!(
-        std::env::var_os("QUELL_REQUIRE_LINUX").is_none(),
-        "the comparison must run here: {why}"
-    );
-    eprintln!("SKIPPED: comparing with Linux: {why}");
+    let required = std::env::var_os("QUELL_REQUIRE_LINUX").is_some();
+    assert!(!required, "the comparison must run here: {}", check.stderr);
+    skipped("comparing with Linux", &check.stderr);
     false
-}
-
-fn compare(arguments: &[&str]) -> Value {
-    let output = quell(&[arguments, &["--json"]].concat());
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{arguments:?}\n{text}\n{errors}");
-    serde_json::from_str(&text).expect("a JSON document")
 }
 
 #[test]
@@ -46,8 +35,9 @@ fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
     if !can_compare() {
         return;
     }
-    let arguments = ["--quick", "--workload", "dontneed", "--cpus", "2"];
-    let first = compare(&arguments);
+    let compare =
+        || versus(&Folder::new(), "--quick --workload dontneed --cpus 2 --json").code(0).json();
+    let first = compare();
     let row = |variant: &str| {
         let rows = first["rows"].as_array().expect("rows");
         rows.iter()
@@ -68,7 +58,7 @@ fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
         assert!(count("others busy", side, "instructions") > 1_000.0, "{side}");
     }
     // Instructions are counted, so a run repeats itself.
-    assert_eq!(compare(&arguments), first);
+    assert_eq!(compare(), first);
 }
 
 /// The user's own files, and files written from recordings, are compared like built-in workloads.
@@ -78,23 +68,16 @@ fn a_workload_file_and_a_recording_run_on_both_sides() {
     if !can_compare() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let place = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let folder = Folder::new();
     // This is the example in the documents.
     let document = include_str!("../../docs/workloads.md");
     let mine = document.split("```toml\n").nth(1).expect("an example");
-    let mine = mine.split("```").next().expect("its end");
-    std::fs::write(place("mine.toml"), mine).expect("a file");
-    let perf = include_str!("../../profiler/record/tests/recordings/perf.txt");
-    std::fs::write(place("perf.txt"), perf).expect("a file");
-    let recorded = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(["record", "--import", &place("perf.txt")])
-        .args(["--program", "churn", "--workload", &place("recorded.toml")])
-        .output()
-        .expect("quell starts");
-    assert!(recorded.status.success(), "{recorded:?}");
-    let files = format!("{},{}", place("mine.toml"), place("recorded.toml"));
-    let result = compare(&["--quick", "--cpus", "2", "--workload", &files]);
+    folder.write("mine.toml", mine.split("```").next().expect("its end"));
+    folder.write("perf.txt", PERF);
+    let record = "record --import perf.txt --program churn --workload recorded.toml";
+    folder.run(record).code(0);
+    let files = "--quick --cpus 2 --workload mine.toml,recorded.toml --json";
+    let result = versus(&folder, files).code(0).json();
     let rows = result["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 2, "{result}");
     // In the first file an operation is a page, and one call discards sixteen. In the second an operation is a call,
@@ -114,20 +97,11 @@ fn a_workload_file_and_a_recording_run_on_both_sides() {
 
 #[test]
 fn a_mistake_is_named_before_anything_is_built_or_booted() {
-    let output = quell(&["--workload", "dontned"]);
-    assert_eq!(output.status.code(), Some(2));
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("dontned") && errors.contains("dontneed"), "{errors}");
-
-    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(["versus", "linux", "--kernel", env!("CARGO_BIN_EXE_quell")])
-        .output()
-        .expect("quell starts");
-    assert!(!output.status.success());
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    run("versus linux --workload dontned").code(2).stderr("dontned").stderr("dontneed");
+    let no_kernel = run(&format!("versus linux --kernel {}", env!("CARGO_BIN_EXE_quell")));
     // If the emulator is missing, that error comes first.
     let known = ["not an image of a Linux kernel", "is not installed"];
-    assert!(known.iter().any(|known| errors.contains(known)), "{errors}");
+    assert!(known.iter().any(|known| no_kernel.stderr.contains(known)), "{no_kernel:?}");
 }
 
 /// Returns the two kernels that `kernels/linux/run both` builds, if they exist; prints a message if not.
@@ -139,9 +113,8 @@ fn kernels() -> Option<[String; 2]> {
             std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_none(),
             "{missing} must be here: kernels/linux/run both"
         );
-        eprintln!(
-            "SKIPPED: Linux with the engine: there is no {missing}: kernels/linux/run both makes it"
-        );
+        let why = format!("there is no {missing}: kernels/linux/run both makes it");
+        skipped("Linux with the engine", &why);
         return None;
     }
     Some(images.map(|image| image.to_string_lossy().into_owned()))
@@ -154,18 +127,13 @@ fn linux_on_quell_interrupts_less_each_time() {
     let Some([stock, on_quell]) = kernels() else {
         return;
     };
+    let kernels = format!("--kernel {stock} --on-quell {on_quell}");
     let run = || {
-        let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-            .args(["versus", "linux", "--kernel", &stock, "--on-quell", &on_quell])
-            .args(["--quick", "--workload", "dontneed,swap", "--cpus", "2", "--json"])
-            .output()
-            .expect("quell starts");
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{errors}");
-        output.stdout
+        let brief = "--quick --workload dontneed,swap --cpus 2 --json";
+        run(&format!("versus linux {kernels} {brief}")).code(0).json()
     };
     let first = run();
-    let report: Value = serde_json::from_slice(&first).expect("a JSON document");
+    let report = &first;
     let count = |workload: &str, variant: &str, side: &str| {
         let rows = report["rows"].as_array().expect("rows");
         let row = rows.iter().find(|row| row["workload"] == workload && row["variant"] == variant);

@@ -118,7 +118,6 @@ pub struct ExploreArgs {
     pub coverage: bool,
 }
 
-/// Returns the names of everything that can be searched.
 fn programs() -> Vec<&'static str> {
     let scenarios = Scenario::ALL.iter().map(|scenario| scenario.name);
     let all = scenarios.chain(workloads::names());

@@ -32,7 +32,6 @@ const POINTS: usize = 24;
 /// The number of lines that we print of a failing run.
 const LINES: usize = 60;
 
-/// Runs a search with generated programs.
 pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Result<ExitCode> {
     let opened = args
         .corpus
@@ -210,7 +209,6 @@ fn row(killed: &KilledMutant) -> [String; 6] {
     ]
 }
 
-/// Prints the number of surviving mutants after more and more schedules.
 fn curve(campaign: &Campaign) {
     let points = campaign.survival();
     let all = campaign.alive.len() + campaign.killed.len();

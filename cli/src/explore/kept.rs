@@ -84,7 +84,6 @@ impl Head {
 }
 
 impl FoundRow {
-    /// Creates the result of the case with this index.
     pub fn of(index: usize, case: &Case<'_>, report: &Report) -> FoundRow {
         let row = cases::row(case, report);
         FoundRow { index, row }
@@ -96,23 +95,13 @@ pub fn is_search(first: &[u8]) -> bool {
     serde_json::from_slice::<Head>(first).is_ok()
 }
 
-/// Prints all results.
-pub fn print(results: &Results<Head>) -> Outcome {
-    let (rows, exhaustive) = rows(results);
-    output::rows(&rows, exhaustive);
-    Outcome::of(&rows, exhaustive)
-}
-
-/// Returns all results as the object that `--json` prints.
-pub fn json(results: &Results<Head>) -> (serde_json::Value, Outcome) {
-    let (rows, exhaustive) = rows(results);
-    let outcome = Outcome::of(&rows, exhaustive);
-    (serde_json::json!({ "scenarios": rows }), outcome)
-}
-
-/// Returns all results, and whether every schedule of each case was to run.
-fn rows(results: &Results<Head>) -> (Vec<cases::Row>, bool) {
-    let rows = results.rows().map(|found| found.row).collect();
+/// Prints all results for people, or as JSON.
+pub fn print(results: &Results<Head>, json: bool) -> Outcome {
+    let rows: Vec<_> = results.rows().map(|found| found.row).collect();
     let exhaustive = matches!(results.head.effort, Effort::Exhaustive(_));
-    (rows, exhaustive)
+    match json {
+        true => quell_model::output::object(serde_json::json!({ "scenarios": rows })),
+        false => output::rows(&rows, exhaustive),
+    }
+    Outcome::of(&rows, exhaustive)
 }

@@ -32,7 +32,6 @@ use quell_model::output::{Destination, INTERRUPTED, note, say};
 use quell_model::results::{ResultsFile, ResultsWriter};
 use quell_model::usage::usage;
 
-/// Runs the subcommand.
 pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         output::list(args.json);
@@ -163,15 +162,10 @@ fn search_and_keep(
         })?;
     }
     keeper.finish()?;
-    let outcome = if args.json {
-        let (all, outcome) = kept::json(&file.results);
-        quell_model::output::object(all);
-        outcome
-    } else {
-        let outcome = kept::print(&file.results);
+    let outcome = kept::print(&file.results, args.json);
+    if !args.json {
         say!("results: {}", place.shown());
-        outcome
-    };
+    }
     let violated = outcome == output::Outcome::Wrong;
     Ok(ended(stop, outcome, violated))
 }

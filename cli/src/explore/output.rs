@@ -21,7 +21,6 @@ use std::time::Duration;
 /// The number of lines that we print of a failing run.
 const LINES: usize = 60;
 
-/// Prints scenarios, machines, policies and mutants.
 pub fn list(as_json: bool) {
     let machines = |scenario: &Scenario| -> Vec<&str> {
         let all = MachineKind::ALL.iter();
@@ -91,7 +90,6 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Prints the results of a search.
 pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) -> Outcome {
     let schedules: u64 = results.iter().map(|r| r.report.schedules).sum();
     let rate = schedules as f64 / elapsed.as_secs_f64();
@@ -165,26 +163,20 @@ pub fn results(args: &ExploreArgs, results: &[CaseResult], elapsed: Duration) ->
         );
     }
     // We print the first failure in full, which is enough to begin with. The others only have their replay codes.
-    let mut failures =
-        results.iter().filter_map(|r| r.report.failure.as_ref().map(|failure| (&r.case, failure)));
-    if let Some((case, failure)) = failures.next() {
-        let (_, lines) = replay(*case, failure.deviations.clone());
-        say!(
-            "\n{} on {} under {}, shrunk from {} to {} choices:\n",
-            case.scenario.name,
-            case.kind.name,
-            PolicyText(case.policy),
-            failure.found_with,
-            failure.deviations.len()
-        );
-        write(&timeline::columns(&lines, case.scenario.cpus, LINES));
-        say!(
-            "\n{}\nquell explore --replay '{}'",
-            failure.violation,
-            replay_code(case, &failure.deviations)
-        );
-    }
-    for (case, failure) in failures {
+    let failures = results.iter().filter_map(|r| Some((&r.case, r.report.failure.as_ref()?)));
+    for (at, (case, failure)) in failures.enumerate() {
+        if at == 0 {
+            let (_, lines) = replay(*case, failure.deviations.clone());
+            say!(
+                "\n{} on {} under {}, shrunk from {} to {} choices:\n",
+                case.scenario.name,
+                case.kind.name,
+                PolicyText(case.policy),
+                failure.found_with,
+                failure.deviations.len()
+            );
+            write(&timeline::columns(&lines, case.scenario.cpus, LINES));
+        }
         say!(
             "\n{}\nquell explore --replay '{}'",
             failure.violation,
@@ -245,7 +237,6 @@ fn paces(results: &[CaseResult]) -> impl Iterator<Item = Pace> {
     paces.filter(|pace| pace.schedules > 0)
 }
 
-/// A repeated run.
 pub struct ReplayedRun<'a> {
     pub name: &'a str,
     pub machine: &'a str,
@@ -290,7 +281,6 @@ pub fn replay_run(
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }
 
-/// Prints the fate of each mutant.
 pub fn mutants(args: &ExploreArgs, tested: &[MutantResult], elapsed: Duration) -> ExitCode {
     let survivors = tested.iter().filter(|h| h.killed.is_none()).count();
     if args.json {
@@ -334,7 +324,6 @@ pub fn mutants(args: &ExploreArgs, tested: &[MutantResult], elapsed: Duration) -
     ExitCode::from(u8::from(survivors > 0))
 }
 
-/// Writes a run as a trace.
 pub fn write_trace(
     place: &Destination,
     lines: &[timeline::Line],

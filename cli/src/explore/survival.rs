@@ -38,7 +38,6 @@ const FINDINGS: &[(&str, &[&str])] = &[
 /// The first point of the curve, in schedules. Each further point has twice as many.
 const FIRST_POINT: u64 = 10_000;
 
-/// Prints the whole document.
 pub fn print(campaign: &Campaign) {
     let killed = campaign.killed.len();
     say!(

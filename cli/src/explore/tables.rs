@@ -6,7 +6,6 @@ use quell_adversary::{Coverage, MachineKind, Mistake, Scenario};
 
 use quell_model::table::{Cell, Table, number, verdict, words};
 
-/// Returns a table of the scenarios.
 pub fn scenarios() -> Table {
     let mut rows = Table::new([
         words("scenario"),
@@ -27,7 +26,6 @@ pub fn scenarios() -> Table {
     rows
 }
 
-/// Returns a table of the machines.
 pub fn machines() -> Table {
     let mut rows = Table::new([words("machine"), words("properties")]);
     for kind in MachineKind::ALL {
@@ -36,7 +34,6 @@ pub fn machines() -> Table {
     rows
 }
 
-/// Returns a table of the mutants.
 pub fn mistakes() -> Table {
     let mut rows = Table::new([words("mutant"), words("mistake")]);
     for mistake in Mistake::all() {
@@ -112,7 +109,6 @@ pub fn killer(tested: &MutantResult) -> Option<(&'static str, &'static str, Stri
     Some((kill.scenario(), kill.machine().unwrap_or_default(), kill.broke()))
 }
 
-/// Returns a table of the fate of each mutant.
 pub fn became(tested: &[MutantResult]) -> Table {
     let mut rows = Table::new([
         words("mutant"),

@@ -33,7 +33,6 @@ pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A case that was searched, with its result.
 pub struct CaseResult {
     pub case: Case<'static>,
     pub report: Report,
@@ -144,7 +143,6 @@ fn rate(schedules: u64, began: Instant) -> String {
     format!("{schedules} schedules, {rate:.0}/s")
 }
 
-/// Tests these mutants.
 pub fn test_all(
     args: &ExploreArgs,
     mutants: &[Mistake],

@@ -44,7 +44,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Runs the chosen measurement and prints the results.
 pub fn run(args: MeasureArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         #[cfg(target_os = "linux")]

@@ -30,7 +30,6 @@ pub struct PathsArgs {
 }
 
 impl PathsArgs {
-    /// Measures the costs and prints them.
     pub fn run(&self) -> Result<ExitCode> {
         let place = destination("--kernel-file", self.kernel_file.as_deref())?;
         let profile = measure(self.seconds)?;

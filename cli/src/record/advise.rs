@@ -31,7 +31,6 @@ pub struct AdviseArgs {
     replay: replay::ReplayArgs,
 }
 
-/// Reads a recording and prints advice on it.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let machine = args.replay.machine()?;
     let (mut source, _) = open(&args.recording)?;

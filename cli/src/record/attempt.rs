@@ -69,7 +69,6 @@ pub struct TryArgs {
     command: Vec<OsString>,
 }
 
-/// A measure of a run.
 struct Measure {
     /// The key in JSON.
     key: &'static str,
@@ -108,7 +107,6 @@ fn megabytes(bytes: f64) -> String {
     format!("{:.1} MB", bytes / 1e6)
 }
 
-/// Tries the setting and prints the result.
 pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
     let over = end_requested()?;
     let set = args.set()?;
@@ -334,7 +332,6 @@ impl TryArgs {
         self.pid.is_some() && self.load.is_none()
     }
 
-    /// Returns a measure's key and name.
     fn named(&self, measure: &Measure) -> (&'static str, &'static str) {
         match (measure.key, self.pid) {
             // A process that goes on running may have had its peak before.

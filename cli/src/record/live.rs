@@ -54,7 +54,6 @@ pub struct LiveArgs {
     command: Vec<OsString>,
 }
 
-/// The result of an attempt to record.
 pub enum Outcome {
     /// A recording, its title, and the command's exit code if the command failed.
     Recorded(Box<Recording>, String, Option<ExitCode>),
@@ -193,7 +192,6 @@ impl LiveArgs {
         self.overhead.unwrap_or(default)
     }
 
-    /// Returns the processes to record.
     fn scope(&self) -> Scope {
         match (self.command.split_first(), &self.cgroup) {
             (Some((program, arguments)), _) => {
@@ -207,7 +205,6 @@ impl LiveArgs {
         }
     }
 
-    /// Returns a short title of the recording.
     fn title(&self) -> String {
         match (self.command.first(), &self.cgroup) {
             (Some(program), _) => program.to_string_lossy().into_owned(),

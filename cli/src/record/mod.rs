@@ -87,7 +87,6 @@ enum FlameWeight {
     Waited,
 }
 
-/// Records, or reads the named recording, and shows the results.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     args.refuse_equal()?;
     if let Some(path) = &args.import {

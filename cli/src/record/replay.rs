@@ -65,7 +65,6 @@ pub fn print_json(
     Ok(())
 }
 
-/// Prints the results of a replay.
 fn show(replayed: &ReplayedProgram) {
     let told = replayed.told();
     say!("\nPredicted effect of changes");

@@ -14,7 +14,6 @@ const ROWS: usize = 12;
 /// The largest number of pieces of advice among other tables.
 const MOST_ADVICE: usize = 6;
 
-/// Prints the report.
 pub fn report(report: &Report) {
     answer(report);
     let shown = report.sites.iter().filter(|site| site.interrupts > 0).count();
@@ -132,7 +131,6 @@ pub fn sites(report: &Report) -> Table {
     table
 }
 
-/// Returns a table of the programs that sent or took interrupts.
 pub fn programs(report: &Report) -> Table {
     let mut table = Table::new([
         words("program"),

@@ -1,15 +1,87 @@
-//! Prints the results of `quell measure clear` for people, or as an HTML page.
+//! `quell measure clear`: measures how fast this machine zeroes memory, and prints the engine's choices.
 
 use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use quell_host::clear::plot;
+use anyhow::Result;
+use clap::Args;
 use quell_host::clear::report::{PlanChoice, Report, Row, bytes_label};
+use quell_host::clear::{Options, measure, plot};
 
-use quell_model::output::filled;
+use super::seconds;
+use crate::destination;
+use quell_model::output::{self, filled};
 use quell_model::table::{Cell, Table, number, verdict, words};
 
+/// The arguments of `quell measure clear`.
+#[derive(Args, Debug)]
+pub struct ClearArgs {
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Write a self-contained page with the tables and the plot
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the plot as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Measure extents up to this length, in bytes or with K, M or G; takes that much memory per CPU, and at least
+    /// four times the last-level cache (256 MB to 1 GB)
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    max_bytes: u64,
+    /// Measure for this long; more time means more samples
+    #[arg(long, value_name = "SECONDS", default_value_t = 40.0, value_parser = seconds)]
+    seconds: f64,
+    /// Leave out strategies that overwrite vector registers, which kernels often do not save
+    #[arg(long)]
+    no_vectors: bool,
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err("expected at most one of K, M, G after the number".into()),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| "expected a number of bytes such as 64M or 1G".to_string())?;
+    match number.checked_mul(1 << shift) {
+        Some(n) if n >= 64 << 10 => Ok(n),
+        _ => Err("expected at least 64K: the strategies do not differ below".into()),
+    }
+}
+
+/// Runs the measurement. The exit code is 1 if a target is missed.
+pub fn run(args: &ClearArgs) -> Result<ExitCode> {
+    let svg_place = destination("--plot", args.plot.as_deref())?;
+    let page_place = destination("--html", args.html.as_deref())?;
+    let report = measure(&Options {
+        max_bytes: args.max_bytes,
+        budget: Duration::from_secs_f64(args.seconds),
+        no_vectors: args.no_vectors,
+    })?;
+    if let Some(place) = svg_place {
+        place.write(&plot::svg(&report))?;
+    }
+    if let Some(place) = page_place {
+        place.write(&html(&report))?;
+    }
+    if args.json {
+        output::document(&report)?;
+    } else {
+        output::write_coloured(&text(&report, output::width(), output::colour()));
+    }
+    let met = report.verdicts.iter().all(|verdict| verdict.pass);
+    Ok(ExitCode::from(u8::from(!met)))
+}
+
 /// Returns a table of speeds, one row for each length. A star marks the engine's choice.
-pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[PlanChoice]) -> Table {
+fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[PlanChoice]) -> Table {
     let mut names: Vec<&str> = Vec::new();
     for row in rows {
         if !names.contains(&row.strategy) {
@@ -42,8 +114,7 @@ pub fn speed_table(rows: &[Row], beside: &[(&str, &[Row])], chosen: &[PlanChoice
     table
 }
 
-/// Returns a table of the engine's choices, calibrated and by rule.
-pub fn choice_table(report: &Report) -> Table {
+fn choice_table(report: &Report) -> Table {
     let mut table = Table::new([
         number("from length"),
         words("if read next"),
@@ -64,7 +135,7 @@ pub fn choice_table(report: &Report) -> Table {
 }
 
 /// Returns the times to clear an extent and then read around the faulting page.
-pub fn read_table(report: &Report) -> Table {
+fn read_table(report: &Report) -> Table {
     let mut table = Table::new([
         number("extent"),
         words("strategy"),
@@ -85,8 +156,7 @@ pub fn read_table(report: &Report) -> Table {
     table
 }
 
-/// Returns the speed of demand faults in the running kernel.
-pub fn fault_table(report: &Report) -> Table {
+fn fault_table(report: &Report) -> Table {
     let mut table = Table::new([number("page"), words("method"), number("GB/s"), words("note")]);
     for fault in &report.demand_fault {
         let refused = fault.note.as_ref().filter(|_| fault.gbps.is_none());
@@ -100,8 +170,7 @@ pub fn fault_table(report: &Report) -> Table {
     table
 }
 
-/// Returns a table of the targets, and whether each was met.
-pub fn verdict_table(report: &Report) -> Table {
+fn verdict_table(report: &Report) -> Table {
     let mut table = Table::new([
         words("verdict"),
         words("target"),
@@ -121,8 +190,7 @@ pub fn verdict_table(report: &Report) -> Table {
     table
 }
 
-/// Returns the whole report, laid out for this width.
-pub fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
+fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
     let mut out = String::new();
     for (heading, table) in parts(report) {
         let _ = writeln!(out, "{}", filled(&heading, width));
@@ -182,9 +250,28 @@ fn parts(report: &Report) -> Vec<(String, Option<Table>)> {
 }
 
 /// Returns a self-contained HTML page, with the plot above the tables.
-pub fn html(report: &Report) -> String {
+fn html(report: &Report) -> String {
     let parts = parts(report).into_iter();
     let tables: Vec<_> =
         parts.map(|(heading, table)| table.unwrap_or_default().for_page(heading)).collect();
     plot::page(report, &tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_seconds_are_read_or_refused() {
+        assert_eq!(parse_bytes("64K"), Ok(64 << 10));
+        assert_eq!(parse_bytes("1g"), Ok(1 << 30));
+        assert_eq!(parse_bytes("65536"), Ok(65536));
+        for bad in ["", "K", "4K", "1KM", "-1", "1.5G", "99999999999G", "1T"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!(seconds("2.5"), Ok(2.5));
+        for bad in ["0", "nan", "inf", "x", "1e9"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
 }
