@@ -26,7 +26,8 @@ fn booted(arch: &str, workload: &str, parameters: &str, cpus: u32, policy: &str)
     let run = boot(
         arch,
         &format!(
-            "{workload} --cpus {cpus} --icount --option policy={policy} --option parameters={parameters}"
+            "{workload} --cpus {cpus} --icount --option policy={policy} \
+             --option parameters={parameters}"
         ),
     );
     let run = last(&run, "workload");
@@ -43,7 +44,8 @@ fn booted(arch: &str, workload: &str, parameters: &str, cpus: u32, policy: &str)
 fn modelled(machine: &str, workload: &str, parameters: &str, cpus: u32, policy: &str) -> Counts {
     let parameters = parameters.replace(' ', " --param ");
     let run = document(&format!(
-        "run {workload} --machine {machine} --cpus {cpus} --policy {policy} --json --param {parameters}"
+        "run {workload} --machine {machine} --cpus {cpus} --policy {policy} --json \
+         --param {parameters}"
     ));
     let counts = &run["machine_counts"];
     [

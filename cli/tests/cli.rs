@@ -243,8 +243,9 @@ fn the_list_explains_every_parameter() {
 #[test]
 fn a_machine_file_may_be_based_on_another_and_not_on_itself() {
     let folder = Folder::new();
-    let base = "name = \"base\"\nbased_on = \"milan\"\n[cpu]\ncpus = { value = 3, unit = \"CPUs\", source = \"x\" }\n";
-    folder.write("base.toml", base);
+    let base = "name = \"base\"\nbased_on = \"milan\"\n";
+    let cpus = "[cpu]\ncpus = { value = 3, unit = \"CPUs\", source = \"x\" }\n";
+    folder.write("base.toml", base.to_owned() + cpus);
     folder.write("round.toml", "name = \"round\"\nbased_on = \"mine.toml\"\n");
     let list = |based_on: &str| {
         folder.write("mine.toml", format!("name = \"mine\"\nbased_on = \"{based_on}\"\n"));

@@ -45,8 +45,8 @@ fn commands(text: &str) -> Vec<String> {
     lines.chain(spans).filter_map(arguments).collect()
 }
 
-/// Checks the parts of each document that `parts` returns with the reason why they are wrong, if they are. There must be
-/// more than `least`.
+/// Fails if a part of a document is wrong. `parts` returns the reason or `None` for each. There must be more than
+/// `least` parts.
 fn check(least: usize, parts: impl Fn(&Path, &str) -> Vec<Option<String>>) {
     let found = documents().into_iter().flat_map(|path| {
         let found = parts(&path, &std::fs::read_to_string(&path).expect("a document"));

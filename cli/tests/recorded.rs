@@ -1,4 +1,4 @@
-//! A workload made from a recording makes as many calls and shootdowns as the recording, and any recording gives a valid
+//! A workload made from a recording makes as many calls and shootdowns as the recording. Any recording gives a valid
 //! file.
 
 use crate::command::{Folder, PERF, run};

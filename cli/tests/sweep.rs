@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 use crate::command::{Ended, Folder, ended};
 
 /// Two machines, two policies, two numbers of CPUs, three numbers of pages, two seeds.
-const SWEEP: &str = "sweep dontneed --machine haswell-server,kunpeng-920 --policy baseline --policy all --cpus 1,3 \
-                     --param pages=1..4 --param iterations=5 --seeds 2";
+const SWEEP: &str = "sweep dontneed --machine haswell-server,kunpeng-920 --policy baseline \
+                     --policy all --cpus 1,3 --param pages=1..4 --param iterations=5 --seeds 2";
 const RUNS: usize = 2 * 2 * 2 * 3 * 2;
 
 /// The engine's own scenarios, a workload, and a program that breaks the contract on one machine under one policy. So

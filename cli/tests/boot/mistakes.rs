@@ -8,7 +8,8 @@ use serde_json::Value;
 /// operation that couldn't continue. If the boot passed, returns its output as the error.
 fn attempt(arch: &str, options: &str, mistake: &str) -> Result<Vec<String>, String> {
     let output = run(&format!(
-        "boot --arch {arch} --json {options} --option break={mistake} --option watchdog_ms=1500 --timeout 60"
+        "boot --arch {arch} --json {options} --option break={mistake} \
+         --option watchdog_ms=1500 --timeout 60"
     ));
     if output.code == Some(0) {
         return Err(output.stdout + &output.stderr);

@@ -43,16 +43,17 @@ impl KnownNames {
 }
 
 /// Small numbers, the ends of the types' ranges, and texts that are no whole number.
-const NUMBERS: &str = "0 1 2 3 8 31 64 65 255 256 1000 1024 1025 4096 65535 65536 4294967295 4294967296 \
-                       9223372036854775807 18446744073709551615 18446744073709551616 -1 -0 +1 0.5 0.001 1e9 1e400 inf \
-                       -inf NaN 0x10 1_000 １２ 12monkeys";
+const NUMBERS: &str = "0 1 2 3 8 31 64 65 255 256 1000 1024 1025 4096 65535 65536 4294967295 \
+                       4294967296 9223372036854775807 18446744073709551615 18446744073709551616 \
+                       -1 -0 +1 0.5 0.001 1e9 1e400 inf -inf NaN 0x10 1_000 １２ 12monkeys";
 
 /// Values of NAME=VALUE, policies, and replay codes.
-const PAIRS: &str = "pages=8 pages=0 size=64G size=16E duration=1ms iterations=99999999999 clean=yes page=2M seed=-1 \
-                     interrupt.send=1us tlb.tags=none policy=S0 parameters=pages:8 break=request tag_bits=4 \
-                     watchdog_ms=1 rounds=2 nonsense=1 pages";
-const POLICIES: &str =
-    "all baseline S0 S0+S4 all-S3 S2,tags=4 all,cap=0 S9 all,x=1 S0,concurrent=no,inline=yes";
+const PAIRS: &str = "pages=8 pages=0 size=64G size=16E duration=1ms iterations=99999999999 \
+                     clean=yes page=2M seed=-1 interrupt.send=1us tlb.tags=none policy=S0 \
+                     parameters=pages:8 break=request tag_bits=4 watchdog_ms=1 rounds=2 \
+                     nonsense=1 pages";
+const POLICIES: &str = "all baseline S0 S0+S4 all-S3 S2,tags=4 all,cap=0 S9 all,x=1 \
+                        S0,concurrent=no,inline=yes";
 const CODES: &str = "unmap-access:x86:all: unmap-access:x86:baseline:1,2,3 dontneed:x86:all:7 \
                      table-free:riscv:S0:1.5 unmap-access:x86:all:PostingPreempted: x::y:0=1";
 

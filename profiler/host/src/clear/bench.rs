@@ -84,8 +84,8 @@ fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a
     turn
 }
 
-/// Runs a function for each value on its CPU, on all of them at once. If the system refuses to pin a thread, the samples
-/// are only noisier.
+/// Runs a function for each value on its CPU, on all of them at once. If the system refuses to pin a thread, samples are
+/// only noisier.
 fn on_each<V: Send, T: Send>(
     values: impl IntoIterator<Item = (usize, V)>,
     run: impl Fn(V) -> T + Sync,
