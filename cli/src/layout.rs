@@ -2,10 +2,10 @@
 
 use quell::Policy;
 use quell_boot::versus::report::{Report, Row, RowFilter, Side, Spread};
+use quell_model::command::reproduce;
 use quell_model::jobs::Results;
 use quell_model::numbers::Verdict;
 use quell_model::reproduce::{self as experiments, Experiment};
-use quell_model::command::reproduce;
 
 use crate::versus;
 

@@ -72,11 +72,6 @@ fn small(path: &Path, cpus: usize) -> Workload {
     small.fitted(cpus).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// Returns a run of this workload on two CPUs of this machine.
-fn trial(machine: &MachineFile, workload: Workload) -> Trial<'_> {
-    Trial { machine, workload, policy: Policy::ALL, cpus: 2, seed: 1, trace: 0 }
-}
-
 #[test]
 fn every_file_runs_under_the_clock() {
     for path in files() {
