@@ -5,29 +5,26 @@
 
 use crate::bench::{Bench, Rights};
 use crate::interface::{AddressSpace, CMemory, Engine, done};
-use crate::kernel::{CPUS, Kernel, Mistake};
+use crate::kernel::{Kernel, Mistake};
+use crate::machine::{CPUS, Toy};
+use crate::{ASID, PCID};
 use engine::{Hardware, Page, Tagging};
 use quell_c::batch::*;
 use quell_c::cpu;
 use quell_c::machine::quell_hooks;
 use quell_c::place::{quell_batch, quell_stamp};
 use quell_c::status::quell_status;
-use quell_c::values::quell_range;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PAGE: Page = Page(512 * 3 + 5);
-const PCID: Tagging = Tagging::PerCpu { count: 4 };
-const ASID: Tagging = Tagging::Global { bits: 8 };
 
 /// The counters of the optional functions' calls. These functions have no other state, so tests that use it take turns.
-static CALLED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+static CALLED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 const ANSWERED: usize = 0;
 const LONG: usize = 1;
-const STARTED: usize = 2;
-const COMPLETED: usize = 3;
-const FETCHED: usize = 4;
+const FETCHED: usize = 2;
 
 fn called(which: usize) -> u64 {
     CALLED[which].load(SeqCst)
@@ -56,24 +53,6 @@ extern "C" fn does_not_run(target: u32) -> bool {
     target == 1
 }
 
-extern "C" fn started(root: u64, range: *const quell_range, scope: u32) {
-    // SAFETY: NULL, or a range that lives for the call.
-    let range = unsafe { range.as_ref() }.expect("one page has changed");
-    assert_eq!((range.start, range.pages, scope), (PAGE.0, 1, 0));
-    assert_ne!(root, 0);
-    CALLED[STARTED].fetch_add(1, SeqCst);
-}
-
-extern "C" fn marked() -> u64 {
-    called(STARTED)
-}
-
-/// Returns true at the third call.
-extern "C" fn is_completed(mark: u64) -> bool {
-    assert!(0 < mark && mark <= called(STARTED));
-    CALLED[COMPLETED].fetch_add(1, SeqCst) % 3 == 2
-}
-
 extern "C" fn fetches_anew() {
     CALLED[FETCHED].fetch_add(1, SeqCst);
 }
@@ -97,42 +76,42 @@ impl Drop for EndGuard<'_> {
 fn under_a_cpu(
     tagging: Tagging,
     hooks: quell_hooks,
-    initiates: impl FnOnce(&Kernel, &Engine<'static, Kernel>, &AddressSpace<Kernel>, &AtomicU64),
+    initiates: impl FnOnce(&Toy, &Engine<'static, Toy>, &AddressSpace<Toy>, &AtomicU64),
 ) {
     let kernel = Kernel::new(tagging, Mistake::Nothing);
     let _here = kernel.enter(0);
-    let engine = Engine::with(kernel, "all", &hooks);
+    let (engine, machine) = (Engine::with(kernel, "all", &hooks), &kernel.machine);
     // SAFETY: a root of this machine.
-    let space = unsafe { engine.new_space(kernel.new_root()) };
-    let frame = kernel.take_frames(1).first;
-    kernel.set_word(frame, 0, 7);
-    kernel.set(space.root(), PAGE, Some((frame, Rights::Read)));
+    let space = unsafe { engine.new_space(machine.new_root()) };
+    let frame = machine.take_frames(1).first;
+    machine.set_word(frame, 0, 7);
+    machine.set(space.root(), PAGE, Some((frame, Rights::Read)));
     let (step, engine, space) = (&AtomicU64::new(0), &engine, &space);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let _here = kernel.enter(1);
             engine.cpu_online();
             engine.switch(None, space);
-            assert_eq!(kernel.try_read(PAGE.address()), Some(7));
-            kernel.masks(true);
+            assert_eq!(machine.try_read(PAGE.address()), Some(7));
+            machine.masks(true);
             step.store(MASKED, SeqCst);
             while step.load(SeqCst) < ANSWERS {
                 std::thread::yield_now();
             }
-            kernel.masks(false);
+            machine.masks(false);
             while step.load(SeqCst) < ENDS {
-                kernel.relax();
+                machine.relax();
             }
             engine.cpu_offline(Some(space));
         });
         engine.cpu_online();
         engine.switch(None, space);
         while step.load(SeqCst) < MASKED {
-            kernel.relax();
+            machine.relax();
         }
         // CPU 1 ends even if `initiates` panics.
         let ends = EndGuard(step);
-        initiates(kernel, engine, space, step);
+        initiates(machine, engine, space, step);
         drop(ends);
         engine.cpu_offline(Some(space));
     });
@@ -142,13 +121,9 @@ fn under_a_cpu(
 struct UnmappingBatch(CMemory<quell_batch>, CMemory<[*mut c_void; 2]>);
 
 impl UnmappingBatch {
-    fn new(
-        kernel: &Kernel,
-        engine: &Engine<'static, Kernel>,
-        space: &AddressSpace<Kernel>,
-    ) -> Self {
+    fn new(machine: &Toy, engine: &Engine<'static, Toy>, space: &AddressSpace<Toy>) -> Self {
         let (batch, frames) = (CMemory::<quell_batch>::new(), CMemory::<[*mut c_void; 2]>::new());
-        kernel.set(space.root(), PAGE, None);
+        machine.set(space.root(), PAGE, None);
         let frame = std::ptr::without_provenance_mut(9);
         let at = AddressSpace::at(Some(space));
         // SAFETY: the memory for the batch and its frames outlives both, and so does the space.
@@ -190,8 +165,8 @@ impl UnmappingBatch {
 #[test]
 fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     let _turn = turn();
-    under_a_cpu(PCID, quell_hooks::default(), |kernel, engine, space, step| {
-        let batch = UnmappingBatch::new(kernel, engine, space);
+    under_a_cpu(PCID, quell_hooks::default(), |machine, engine, space, step| {
+        let batch = UnmappingBatch::new(machine, engine, space);
         batch.start(Some(answered));
         // SAFETY: a batch in flight, which is refused until the callback was called.
         let early = unsafe { quell_batch_finish(batch.0.at(), std::ptr::null_mut()) };
@@ -213,33 +188,16 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
         }
         step.store(ANSWERS, SeqCst);
         while called(ANSWERED) == 0 {
-            kernel.relax();
+            machine.relax();
         }
         while !batch.is_over() {
-            kernel.relax();
+            machine.relax();
         }
         batch.finish();
         // The second flush ends in `finish`, which waits.
-        let again = UnmappingBatch::new(kernel, engine, space);
+        let again = UnmappingBatch::new(machine, engine, space);
         again.start(None);
         again.finish();
-    });
-}
-
-#[test]
-fn each_of_several_flushes_calls_back_once() {
-    let _turn = turn();
-    under_a_cpu(PCID, quell_hooks::default(), |kernel, engine, space, step| {
-        step.store(ANSWERS, SeqCst);
-        for round in 1..=50 {
-            let batches = [(); 4].map(|()| UnmappingBatch::new(kernel, engine, space));
-            (batches.iter()).for_each(|batch| batch.start(Some(answered)));
-            while called(ANSWERED) < 4 * round {
-                kernel.relax();
-            }
-            batches.iter().for_each(UnmappingBatch::finish);
-            assert_eq!(called(ANSWERED), 4 * round);
-        }
     });
 }
 
@@ -255,9 +213,9 @@ fn flushes_of_all_cpus_at_once_call_back_once_each() {
     const ROUNDS: u64 = 500;
     let kernel = Kernel::new(PCID, Mistake::Nothing);
     let _here = kernel.enter(0);
-    let engine = Engine::new(kernel, "all");
+    let (engine, machine) = (Engine::new(kernel, "all"), &kernel.machine);
     // SAFETY: a root of this machine.
-    let space = unsafe { engine.new_space(kernel.new_root()) };
+    let space = unsafe { engine.new_space(machine.new_root()) };
     let (engine, space, done_on) = (&engine, &space, &AtomicU64::new(0));
     std::thread::scope(|scope| {
         for cpu in 0..CPUS {
@@ -278,7 +236,7 @@ fn flushes_of_all_cpus_at_once_call_back_once_each() {
                         done(quell_batch_start(batch.at(), Some(ends), argument));
                     }
                     while ended.load(SeqCst) < round {
-                        kernel.relax();
+                        machine.relax();
                     }
                     // SAFETY: as above; the flush is over.
                     done(unsafe { quell_batch_finish(batch.at(), std::ptr::null_mut()) });
@@ -286,7 +244,7 @@ fn flushes_of_all_cpus_at_once_call_back_once_each() {
                 }
                 done_on.fetch_add(1, SeqCst);
                 while done_on.load(SeqCst) < CPUS as u64 {
-                    kernel.relax();
+                    machine.relax();
                 }
                 engine.cpu_offline(Some(space));
             });
@@ -297,12 +255,12 @@ fn flushes_of_all_cpus_at_once_call_back_once_each() {
 #[test]
 fn a_flush_that_was_broadcast_needs_a_barrier() {
     let _turn = turn();
-    under_a_cpu(ASID, quell_hooks::default(), |kernel, engine, space, step| {
-        let mut batch = UnmappingBatch::new(kernel, engine, space);
+    under_a_cpu(ASID, quell_hooks::default(), |machine, engine, space, step| {
+        let mut batch = UnmappingBatch::new(machine, engine, space);
         batch.start(None);
         assert!(batch.is_over(), "CPU 1 need not answer");
         batch.finish();
-        batch = UnmappingBatch::new(kernel, engine, space);
+        batch = UnmappingBatch::new(machine, engine, space);
         batch.start(Some(answered));
         assert_eq!(called(ANSWERED), 1, "the start executes the barrier");
         batch.finish();
@@ -314,9 +272,9 @@ fn a_flush_that_was_broadcast_needs_a_barrier() {
 fn a_virtual_cpu_that_does_not_run_is_not_waited_for() {
     let _turn = turn();
     let hooks = quell_hooks { flush_on_reentry: Some(does_not_run), ..quell_hooks::default() };
-    under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
+    under_a_cpu(PCID, hooks, |machine, engine, space, step| {
         // CPU 1 has its interrupts masked: if quell waited for it, this call wouldn't return.
-        UnmappingBatch::new(kernel, engine, space).finish();
+        UnmappingBatch::new(machine, engine, space).finish();
         step.store(ANSWERS, SeqCst);
     });
 }
@@ -325,8 +283,8 @@ fn a_virtual_cpu_that_does_not_run_is_not_waited_for() {
 fn a_long_wait_is_told() {
     let _turn = turn();
     let hooks = quell_hooks { waits_long: Some(long), ..quell_hooks::default() };
-    under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
-        let batch = UnmappingBatch::new(kernel, engine, space);
+    under_a_cpu(PCID, hooks, |machine, engine, space, step| {
+        let batch = UnmappingBatch::new(machine, engine, space);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while called(LONG) < 1 << 16 {
@@ -338,35 +296,6 @@ fn a_long_wait_is_told() {
         });
         assert!(called(LONG).is_power_of_two(), "{}", called(LONG));
     });
-}
-
-#[test]
-fn devices_are_told_and_waited_for() {
-    let _turn = turn();
-    let hooks = quell_hooks {
-        start_secondary: Some(started),
-        mark_secondary: Some(marked),
-        secondary_is_done: Some(is_completed),
-        ..quell_hooks::default()
-    };
-    for tagging in [PCID, ASID] {
-        for waits in [true, false] {
-            let before = (called(STARTED), called(COMPLETED));
-            under_a_cpu(tagging, hooks, |kernel, engine, space, step| {
-                let batch = UnmappingBatch::new(kernel, engine, space);
-                step.store(ANSWERS, SeqCst);
-                if !waits {
-                    batch.start(None);
-                    while !batch.is_over() {
-                        kernel.relax();
-                    }
-                }
-                batch.finish();
-            });
-            assert_eq!(called(STARTED), before.0 + 1);
-            assert_eq!(called(COMPLETED), before.1 + 3);
-        }
-    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The engine's types and methods that the suite uses, implemented with the functions of `quell.h`.
 
-use crate::kernel::{CPUS, Kernel, Mistake};
-use engine::{Frame, KernelEntries, PageRange, PageSize, Purpose, Scope, Tagging};
+use crate::kernel::{Kernel, Mistake};
+use crate::machine::{CPUS, Toy};
+use engine::{Frame, KernelEntries, PageRange, Purpose, Scope, Tagging};
 use quell_c::batch::*;
 use quell_c::engine::*;
 use quell_c::machine::quell_hooks;
@@ -18,21 +19,6 @@ use std::ops::Deref;
 #[track_caller]
 pub fn done(status: quell_status) {
     assert_eq!(status, quell_status::Ok);
-}
-
-/// Calls the library as the header's `quell_batch_unmapped` does for a range that doesn't follow the last one.
-///
-/// # Safety
-/// As for that function.
-unsafe fn report_unmapped(
-    batch: *mut quell_batch,
-    space: *mut quell_space,
-    range: quell_range,
-    frame: *mut std::ffi::c_void,
-) -> quell_status {
-    let quell_range { start, pages, stride } = range;
-    // SAFETY: as the caller promises.
-    unsafe { quell_batch_report_unmapped(batch, space, start, pages, stride, frame) }
 }
 
 /// Memory as C would provide it: zeroed, never moved, shared.
@@ -72,21 +58,22 @@ pub struct Engine<'m, H> {
     hw: &'m H,
 }
 
-impl Engine<'static, Kernel> {
+impl Engine<'static, Toy> {
     pub fn new(kernel: &'static Kernel, policy: &str) -> Self {
-        Self::with(kernel, policy, &quell_hooks::default())
+        Self::with(kernel, policy, &kernel.hooks())
     }
     pub fn with(kernel: &'static Kernel, policy: &str, hooks: &quell_hooks) -> Self {
         let place = CMemory::new();
         let policy = CString::new(policy).expect("a text");
-        let (tagging, tags) = match kernel.tagging {
+        let (tagging, tags) = match kernel.machine.tagging {
             Tagging::None => (quell_tagging::None, 0),
             Tagging::PerCpu { count } => (quell_tagging::PerCpu, count.into()),
             Tagging::Global { bits } => (quell_tagging::Global, bits.into()),
         };
-        let features = engine::Hardware::features(kernel);
+        let features = engine::Hardware::features(&kernel.machine);
         // The suite tests both layouts, each on some machines.
-        let (cpus, cpu_places) = state_of_cpus(!matches!(kernel.tagging, Tagging::Global { .. }));
+        let (cpus, cpu_places) =
+            state_of_cpus(!matches!(kernel.machine.tagging, Tagging::Global { .. }));
         let setup = quell_setup {
             interface: QUELL_INTERFACE,
             features: quell_features {
@@ -116,7 +103,7 @@ impl Engine<'static, Kernel> {
             false => cpus.wrapping_add(cpu),
         });
         kernel.handle_with(place.at(), states);
-        Engine { place, hw: kernel }
+        Engine { place, hw: &kernel.machine }
     }
 }
 
@@ -195,7 +182,6 @@ impl<'m, H> Engine<'m, H> {
         done(unsafe { cpu::quell_cpu_offline(self.at(), AddressSpace::at(current)) });
     }
     pub fn switch(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
-        // SAFETY: an engine, which is never moved, and spaces of it.
         let here = Kernel::here();
         // SAFETY: an engine, which is never moved, and spaces of it; interrupts are masked.
         done(Kernel::masked(|| unsafe {
@@ -288,27 +274,17 @@ pub struct Batch<S, F>(
 impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     fn range(range: PageRange) -> quell_range {
         let far = u64::from(Kernel::wrong() == Mistake::PageTooFar) << 9;
-        quell_range {
-            start: range.start.0 + far,
-            pages: range.pages,
-            stride: match range.stride {
-                PageSize::Base => 0,
-                PageSize::Large => 1,
-                PageSize::Huge => 2,
-            },
-        }
+        quell_range { start: range.start.0 + far, ..range.into() }
     }
     /// Returns a name for a frame.
     fn name(frame: Frame) -> *mut std::ffi::c_void {
         std::ptr::without_provenance_mut(frame.0 as usize)
     }
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
-        let (range, scope) = (Self::range(range), u32::from(scope == Scope::Tables));
+        let quell_range { start, pages, stride } = Self::range(range);
+        let scope = u32::from(scope == Scope::Tables);
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
-        done(unsafe {
-            let quell_range { start, pages, stride } = range;
-            quell_batch_report(self.0.at(), space.0.at(), start, pages, stride, scope)
-        });
+        done(unsafe { quell_batch_report(self.0.at(), space.0.at(), start, pages, stride, scope) });
     }
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         let scope = u32::from(scope == Scope::Tables);
@@ -316,20 +292,19 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         done(unsafe { quell_batch_changed_all(self.0.at(), space.0.at(), scope) });
     }
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: Frame) {
-        let (range, frame) = (Self::range(range), Self::name(frame));
+        let quell_range { start, pages, stride } = Self::range(range);
+        let (at, frame) = (space.0.at(), Self::name(frame));
+        // The header's `quell_batch_unmapped` makes this call for a range that doesn't follow the last one.
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
-        done(unsafe { report_unmapped(self.0.at(), space.0.at(), range, frame) });
+        done(unsafe { quell_batch_report_unmapped(self.0.at(), at, start, pages, stride, frame) });
     }
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: Frame) {
+        if Kernel::wrong() == Mistake::TablesAsLeaves {
+            return self.unmapped(space, range, frame);
+        }
         let (range, frame) = (Self::range(range), Self::name(frame));
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
-        done(unsafe {
-            if Kernel::wrong() == Mistake::TablesAsLeaves {
-                report_unmapped(self.0.at(), space.0.at(), range, frame)
-            } else {
-                quell_batch_table_unlinked(self.0.at(), space.0.at(), range, frame)
-            }
-        });
+        done(unsafe { quell_batch_table_unlinked(self.0.at(), space.0.at(), range, frame) });
     }
     fn frames(&self, count: usize) -> Vec<Frame> {
         // SAFETY: zeroed memory, to which a batch that is finished now has written names.
