@@ -21,8 +21,7 @@
 //!
 //! The crate has three uses:
 //!
-//! * the stress test (`cargo test -p quell-threads`, with the conformance suite; longer with
-//!   `QUELL_STRESS_OPERATIONS`);
+//! * the stress test (`cargo test -p quell-threads`; longer with `QUELL_STRESS_OPERATIONS`);
 //! * running workload files (`quell stress`);
 //! * measuring the engine's own cost, because nothing else takes time here.
 //!

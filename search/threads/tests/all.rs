@@ -1,6 +1,5 @@
 //! The tests of machines whose CPUs are threads. They are one program, because building dominates their time.
 
-mod conformance;
 mod stress;
 mod workloads;
 
