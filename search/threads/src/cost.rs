@@ -6,18 +6,19 @@
 //! during which the measuring thread had its core alone, because a busy hardware thread beside it adds a third or more
 //! ([`crate::pulse`]).
 //!
-//! The guards are timed beside the same operation without the guard ([`guards()`]), which needs the instrumented copy.
+//! The guards are timed beside the same operation without the guard ([`guards`]), which needs the instrumented copy.
 //!
 //! Real invalidations and interrupts aren't measured (measure the host for those), nor are cold caches. Cycles are
 //! those of the time-stamp counter, whose rate doesn't follow the core's clock.
 
 mod alone;
-mod guards;
-mod operation;
 mod sample;
 mod two;
 
-use operation::{Machine, TAGGED};
+use crate::Threads;
+use quell::{
+    AddressSpace, Batch, Engine, Features, Frame, Outcome, Page, PageRange, Purpose, Stamp, Tagging,
+};
 use sample::Progress;
 pub use sample::{Cost, Row};
 pub use two::{SHOOTDOWN_PAGES, Shootdowns};
@@ -74,7 +75,48 @@ pub fn measure(rounds: usize, progress: &mut (dyn FnMut(usize) + Send)) -> Costs
 /// # Panics
 /// If a measuring thread panicked, or outside the [instrumented copy](quell_mutants), where no guard can be omitted.
 pub fn guards(rounds: usize) -> Vec<Row> {
-    on_one_cpu(&Machine::new(1, 16, TAGGED), || guards::measure(rounds))
+    let hw = Machine::new(1, 16, TAGGED);
+    on_one_cpu(&hw, || alone::guards(&hw, rounds))
+}
+
+type Machine = Threads<false>;
+
+const TAGGED: Features =
+    Features { tagging: Tagging::PerCpu { count: 8 }, broadcast: false, full_above: 33 };
+
+/// The reason why an engine can be created here.
+const HOLDS: &str = "the engine runs on such machines";
+
+/// Creates a space without any table.
+fn new_space(engine: &Engine<'_, Machine>, root: u64) -> AddressSpace<Machine> {
+    // SAFETY: in this machine in software a root is just a number, and every number is valid.
+    unsafe { engine.new_space(Frame(root)) }
+}
+
+/// Unmaps `pages` of `space` in one batch.
+#[inline]
+fn unmap<'a>(
+    engine: &'a Engine<'a, Machine>,
+    space: &'a AddressSpace<Machine>,
+    pages: impl Iterator<Item = usize>,
+) {
+    let mut batch = engine.batch(Purpose::Call);
+    for index in pages {
+        batch.unmapped(space, PageRange::base(Page(index as u64), 1), Frame(index as u64));
+    }
+    for frame in batch.finish() {
+        std::hint::black_box(frame);
+    }
+}
+
+/// Unmaps a page of `space`, and defers the flush. Returns its stamp, or `None` if it was made at once.
+fn unmap_lazily(engine: &Engine<'_, Machine>, space: &AddressSpace<Machine>) -> Option<Stamp> {
+    let mut batch: Batch<'_, &AddressSpace<Machine>> = engine.batch(Purpose::Lazy);
+    batch.unmapped(space, PageRange::base(Page(0), 1), Frame(0));
+    match batch.finish_deferred() {
+        Outcome::Deferred(deferred) => Some(deferred.stamp()),
+        Outcome::Flushed(_) => None,
+    }
 }
 
 fn on_one_cpu<T: Send>(hw: &Machine, body: impl Fn() -> T + Sync) -> T {

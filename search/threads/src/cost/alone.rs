@@ -1,72 +1,88 @@
-//! Times each operation of a lone CPU beside the algorithm that it replaces.
+//! Times operations of a lone CPU: beside the algorithm that each replaces, and with and without each guard.
+//!
+//! Each guard has a mutant that omits it ([`quell_mutants::list`]), so guards are timed in the instrumented copy. There,
+//! both variants check at each guard which mutant is on. They alternate on one thread.
+//!
+//! All caches are warm and there is no other CPU, so every load hits. For a guard's cost to other CPUs, see the machine
+//! in software (`quell reproduce --guards`).
 
-use std::hint::black_box;
-use std::sync::{Mutex, PoisonError};
-
+use super::sample::{Cost, Progress, Row, Samples, longest_own, timed};
+use super::{HOLDS, Machine, new_space, unmap, unmap_lazily};
 use crate::pulse;
 use quell::{
     AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpuData, Policy, Stamp, TagPolicy,
 };
+use quell_mutants::list::{choose, named};
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
 
-use super::operation::{HOLDS, LOOP, Machine, flushed_deferral, new_space, ping_pong, unmap};
-use super::sample::{Progress, Row, Samples, longest_own, timed};
+/// The number of operations in each timed loop.
+const LOOP: usize = 512;
 
-/// An operation to time. `run` performs it [`LOOP`] times.
-struct Contender<'a> {
-    name: &'static str,
-    run: Box<dyn FnMut() + 'a>,
-    samples: Samples,
+/// An operation to time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    SwitchThatHits,
+    SwitchThatDrops,
+    FlushWithoutTarget,
+    FlushHere,
+    BatchOf32,
+    BatchOfOne,
+    ReuseWithoutDeferral,
+    ReuseOfFlushed,
+    Refill,
+    SpuriousInterrupt,
+    Lock,
+    LaterObserver,
+    Nmi,
+    Resume,
 }
 
-const HIT: &str = "switch that hits its slot";
-const DROP: &str = "switch that drops the entries";
-const NO_TARGET: &str = "flush with no target: batch, add, finish";
-const INVALIDATE: &str = "flush that invalidates here";
-const BATCH_OF_32: &str = "unmap a page in a batch of 32, flushed here";
-const BATCH_OF_ONE: &str = "in a batch of its own";
-const NO_DEFERRAL: &str = "reuse with no deferred flush";
-const FLUSHED: &str = "reuse of a frame whose deferred flush others made";
-const REFILL: &str = "check before a refill, nothing deferred";
-const SPURIOUS: &str = "spurious interrupt";
-const LOCK: &str = "a global lock, taken and released";
+use Operation::*;
+
+/// An operation and its name in the report.
+type Named = (Operation, &'static str);
+
+const LOCK: Named = (Lock, "a global lock, taken and released");
 
 /// Each operation, the replaced algorithm, and the operation's limit in nanoseconds.
-const ROWS: [(&str, &str, Option<f64>); 7] = [
-    (HIT, DROP, Some(30.0)),
-    (NO_TARGET, INVALIDATE, Some(30.0)),
-    (BATCH_OF_32, BATCH_OF_ONE, None),
-    (NO_DEFERRAL, LOCK, Some(30.0)),
-    (FLUSHED, LOCK, Some(30.0)),
-    (REFILL, LOCK, None),
-    (SPURIOUS, LOCK, None),
+const ROWS: [(Named, Named, Option<f64>); 7] = [
+    (
+        (SwitchThatHits, "switch that hits its slot"),
+        (SwitchThatDrops, "switch that drops the entries"),
+        Some(30.0),
+    ),
+    (
+        (FlushWithoutTarget, "flush with no target: batch, add, finish"),
+        (FlushHere, "flush that invalidates here"),
+        Some(30.0),
+    ),
+    (
+        (BatchOf32, "unmap a page in a batch of 32, flushed here"),
+        (BatchOfOne, "in a batch of its own"),
+        None,
+    ),
+    ((ReuseWithoutDeferral, "reuse with no deferred flush"), LOCK, Some(30.0)),
+    ((ReuseOfFlushed, "reuse of a frame whose deferred flush others made"), LOCK, Some(30.0)),
+    ((Refill, "check before a refill, nothing deferred"), LOCK, None),
+    ((SpuriousInterrupt, "spurious interrupt"), LOCK, None),
 ];
 
-/// Measures the operations of one CPU. Also returns the share of samples on a shared core.
-pub(crate) fn measure(hw: &Machine, rounds: usize, progress: &Progress<'_>) -> (Vec<Row>, f64) {
-    let tags_off = Policy { tags: TagPolicy::Off, ..Policy::ALL };
-    let (cpus, ledger) = ([PerCpuData::new()], [(); 4].map(|()| LedgerEntry::new()));
-    let (cpus_off, ledger_off) = ([PerCpuData::new()], []);
-    let engine = Engine::new(hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
-    let untagged = Engine::new(hw, &cpus_off, &ledger_off, tags_off).expect(HOLDS);
-    engine.cpu_online();
-    untagged.cpu_online();
-    let world = World::new(&engine, &untagged);
-    let mut contenders = world.contenders();
-    let mut before = pulse::take();
-    for round in 0..rounds {
-        for contender in &mut contenders {
-            let cost = timed(LOOP, &mut contender.run);
-            let after = pulse::take();
-            // The first rounds warm caches and predictors.
-            if round > 0 {
-                contender.samples.0.push((before.max(after), cost));
-            }
-            before = after;
-        }
-        (progress.lock().unwrap_or_else(PoisonError::into_inner))(round);
-    }
-    compared(&contenders)
-}
+/// The guards that a lone CPU reaches: the operation with the guard, its name, and the mutant without it.
+const GUARDS: [(Operation, &str, &str); 8] = [
+    (SwitchThatHits, "switch: looks for the space's deferred flushes", "SwitchIgnoresDeferral"),
+    (
+        FlushWithoutTarget,
+        "flush with no target: records in the space that it is deferred",
+        "PendingNotRecorded",
+    ),
+    (ReuseOfFlushed, "reuse: looks whether the deferred flush was made", "ReuseSkipsFlush"),
+    (Refill, "refill: looks for the frame's deferred flush", "RefillSkipsFlush"),
+    (LaterObserver, "later observer: looks whether others defer", "FlushPendingSkipped"),
+    (Nmi, "NMI handler: checks before it reads user memory", "NmiGuardAlwaysAllows"),
+    (Resume, "back from idle: checks for missed flushes", "LazyResumesUnchecked"),
+    (Resume, "back from idle: keeps NMI handlers out until it has looked", "ResumeLetsNmisIn"),
+];
 
 /// The operations' inputs: an engine with every mechanism, one without tags, and spaces of both.
 struct World<'a> {
@@ -84,87 +100,175 @@ struct World<'a> {
     lock: Mutex<u64>,
 }
 
-impl<'a> World<'a> {
-    fn new(engine: &'a Engine<'a, Machine>, untagged: &'a Engine<'a, Machine>) -> Self {
-        let away = new_space(engine, 2);
-        Self {
-            engine,
-            untagged,
-            spaces: [0, 1].map(|root| new_space(engine, root)),
-            spaces_off: [0, 1].map(|root| new_space(untagged, root)),
+impl World<'_> {
+    /// Calls `body` with a world on this machine.
+    fn with<T>(hw: &Machine, body: impl FnOnce(&World<'_>) -> T) -> T {
+        let tags_off = Policy { tags: TagPolicy::Off, ..Policy::ALL };
+        let (cpus, ledger) = ([PerCpuData::new()], [(); 4].map(|()| LedgerEntry::new()));
+        let (cpus_off, ledger_off) = ([PerCpuData::new()], []);
+        let engine = Engine::new(hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
+        let untagged = Engine::new(hw, &cpus_off, &ledger_off, tags_off).expect(HOLDS);
+        engine.cpu_online();
+        untagged.cpu_online();
+        let away = new_space(&engine, 2);
+        let stamp = unmap_lazily(&engine, &away).expect("an empty ledger has room");
+        engine.flush_deferred();
+        let world = World {
+            spaces: [0, 1].map(|root| new_space(&engine, root)),
+            spaces_off: [0, 1].map(|root| new_space(&untagged, root)),
             clear: DeferredFlush::new(),
             flushed: DeferredFlush::new(),
-            stamp: flushed_deferral(engine, &away),
+            stamp,
             away,
             lock: Mutex::new(0),
-        }
+            engine: &engine,
+            untagged: &untagged,
+        };
+        // Later operations need a loaded space.
+        world.time(SwitchThatHits);
+        world.time(SwitchThatDrops);
+        body(&world)
     }
 
-    /// Returns all operations in [`ROWS`].
-    fn contenders(&self) -> Vec<Contender<'_>> {
+    /// Performs an operation [`LOOP`] times.
+    fn time(&self, operation: Operation) -> Cost {
         let Self { engine, untagged, .. } = *self;
         let [_, here] = &self.spaces;
         let [_, here_untagged] = &self.spaces_off;
-        vec![
-            contender(HIT, || ping_pong(engine, &self.spaces)),
-            contender(DROP, || ping_pong(untagged, &self.spaces_off)),
-            each(NO_TARGET, |index| unmap(engine, &self.away, one(index))),
-            each(INVALIDATE, |index| unmap(untagged, here_untagged, one(index))),
-            contender(BATCH_OF_32, || {
-                (0..LOOP / 32).for_each(|_| unmap(engine, here, 0..32));
-            }),
-            each(BATCH_OF_ONE, |index| unmap(engine, here, one(index))),
-            each(NO_DEFERRAL, |_| {
+        let pages = || (0..LOOP).map(|index| index % 32);
+        let unmap_each =
+            |engine, space| pages().for_each(|page| unmap(engine, space, page..page + 1));
+        // Each arm has its own loop, into which the operation is inlined.
+        timed(LOOP, || match operation {
+            SwitchThatHits => ping_pong(engine, &self.spaces),
+            SwitchThatDrops => ping_pong(untagged, &self.spaces_off),
+            FlushWithoutTarget => unmap_each(engine, &self.away),
+            FlushHere => unmap_each(untagged, here_untagged),
+            BatchOf32 => (0..LOOP / 32).for_each(|_| unmap(engine, here, 0..32)),
+            BatchOfOne => unmap_each(engine, here),
+            ReuseWithoutDeferral => (0..LOOP).for_each(|_| {
                 black_box(engine.flush_before_reuse(black_box(&self.clear)).is_some());
             }),
-            each(LOCK, |_| {
-                *black_box(&self.lock).lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            }),
-            each(FLUSHED, |_| {
+            ReuseOfFlushed => (0..LOOP).for_each(|_| {
                 self.flushed.defer(self.stamp);
                 black_box(engine.flush_before_reuse(black_box(&self.flushed)).is_some());
             }),
-            each(REFILL, |_| {
-                engine.flush_before_refill(black_box(&self.clear), &self.away);
+            Refill => (0..LOOP)
+                .for_each(|_| engine.flush_before_refill(black_box(&self.clear), &self.away)),
+            SpuriousInterrupt => {
+                (0..LOOP).for_each(|_| engine.this_cpu().mask_interrupts().on_interrupt())
+            }
+            Lock => (0..LOOP).for_each(|_| {
+                *black_box(&self.lock).lock().unwrap_or_else(PoisonError::into_inner) += 1;
             }),
-            each(SPURIOUS, |_| {
-                engine.this_cpu().mask_interrupts().on_interrupt();
+            LaterObserver => (0..LOOP).for_each(|_| engine.flush_pending(black_box(&self.away))),
+            Nmi => (0..LOOP).for_each(|_| {
+                black_box(engine.this_cpu().user_access_allowed());
             }),
-        ]
+            Resume => (0..LOOP).for_each(|_| {
+                engine.this_cpu().enter_lazy();
+                engine.this_cpu().mask_interrupts().switch(Some(here), here);
+            }),
+        })
     }
 }
 
-fn contender<'a>(name: &'static str, run: impl FnMut() + 'a) -> Contender<'a> {
-    Contender { name, run: Box::new(run), samples: Samples::default() }
+/// Switches [`LOOP`] times between two spaces.
+fn ping_pong(engine: &Engine<'_, Machine>, [one, two]: &[AddressSpace<Machine>; 2]) {
+    for _ in 0..LOOP / 2 {
+        engine.this_cpu().mask_interrupts().switch(Some(two), one);
+        engine.this_cpu().mask_interrupts().switch(Some(one), two);
+    }
 }
 
-/// Creates an operation that gets the number of its repetition.
-fn each<'a>(name: &'static str, operation: impl Fn(usize) + 'a) -> Contender<'a> {
-    contender(name, move || (0..LOOP).for_each(&operation))
-}
-
-/// Returns one of the 32 pages that are unmapped in turn.
-fn one(index: usize) -> std::iter::Once<usize> {
-    std::iter::once(index % 32)
-}
-
-/// Compares the [`ROWS`]. Also returns the share of samples on a shared core.
-fn compared(contenders: &[Contender<'_>]) -> (Vec<Row>, f64) {
-    let samples: Vec<&Samples> = contenders.iter().map(|one| &one.samples).collect();
-    let own = longest_own(samples.iter().copied());
-    let of = |name| {
-        let found = contenders.iter().find(|one| one.name == name);
-        &found.expect("what is compared is measured").samples
-    };
-    let rows = ROWS.map(|(name, baseline_name, limit_ns)| Row {
-        name,
-        cost: of(name).cost(own),
-        quartiles: of(name).quartiles(),
-        baseline_name,
-        baseline: of(baseline_name).cost(own),
-        limit_ns,
+/// Measures the [`ROWS`]. Also returns the share of samples on a shared core.
+pub fn measure(hw: &Machine, rounds: usize, progress: &Progress<'_>) -> (Vec<Row>, f64) {
+    let mut contenders: Vec<(Operation, Samples)> = Vec::new();
+    for (operation, _) in ROWS.iter().flat_map(|(new, old, _)| [*new, *old]) {
+        if contenders.iter().all(|(known, _)| *known != operation) {
+            contenders.push((operation, Samples::default()));
+        }
+    }
+    World::with(hw, |world| {
+        let mut before = pulse::take();
+        for round in 0..rounds {
+            for (operation, samples) in &mut contenders {
+                let cost = world.time(*operation);
+                let after = pulse::take();
+                // The first rounds warm caches and predictors.
+                if round > 0 {
+                    samples.0.push((before.max(after), cost));
+                }
+                before = after;
+            }
+            (progress.lock().unwrap_or_else(PoisonError::into_inner))(round);
+        }
     });
-    let pulses = || samples.iter().flat_map(|samples| samples.pulses());
+    let own = longest_own(contenders.iter().map(|(_, samples)| samples));
+    let of = |operation| {
+        let found = contenders.iter().find(|(known, _)| *known == operation);
+        &found.expect("what is compared is measured").1
+    };
+    let rows = ROWS.map(|((operation, name), (baseline, baseline_name), limit_ns)| Row {
+        limit_ns,
+        ..Row::new((name, of(operation)), (baseline_name, of(baseline)), own)
+    });
+    let pulses = || contenders.iter().flat_map(|(_, samples)| samples.pulses());
     let shared = pulses().filter(|&pulse| pulse > own).count() as f64 / pulses().count() as f64;
     (rows.into(), shared)
+}
+
+/// Measures the [`GUARDS`]: an operation with every guard, and the same operation with one guard left out.
+pub fn guards(hw: &Machine, rounds: usize) -> Vec<Row> {
+    World::with(hw, |world| {
+        let pair = |(operation, name, without)| {
+            let mut samples = [Samples::default(), Samples::default()];
+            for round in 0..rounds {
+                let before = pulse::take();
+                let guarded = world.time(operation);
+                choose(named(without));
+                let bare = world.time(operation);
+                choose(None);
+                let pulse = before.max(pulse::take());
+                if round > 0 {
+                    for (samples, cost) in samples.iter_mut().zip([guarded, bare]) {
+                        samples.0.push((pulse, cost));
+                    }
+                }
+            }
+            let [guarded, bare] = &samples;
+            Row::new((name, guarded), (without, bare), longest_own(&samples))
+        };
+        GUARDS.map(pair).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks that a mutant omits the guard. A reuse that checks counts its finding; one without the check can't.
+    #[test]
+    #[cfg(quell_mutants)]
+    fn mutants_leave_the_guard_out() {
+        let alone = Machine::new(1, 16, crate::cost::TAGGED);
+        let reuses = |mutant: Option<&str>| {
+            World::with(&alone, |world| {
+                choose(mutant.and_then(named));
+                world.time(ReuseOfFlushed);
+                choose(None);
+                world.engine.stats().get(quell::Counter::ReusedFree)
+            })
+        };
+        let counts = alone.run(|_| [reuses(None), reuses(Some("ReuseSkipsFlush"))]);
+        assert_eq!(*counts[0].as_ref().unwrap(), [LOOP as u64, 0]);
+        assert_eq!(alone.run(|_| guards(&alone, 3))[0].as_ref().unwrap().len(), GUARDS.len());
+    }
+
+    #[test]
+    fn every_guard_has_a_mutant() {
+        for (_, name, without) in GUARDS {
+            assert!(named(without).is_some(), "{name}");
+        }
+    }
 }

@@ -36,14 +36,32 @@ pub struct Row {
     pub limit_ns: Option<f64>,
 }
 
+impl Row {
+    /// Compares two operations, each with its name. The operation has no limit.
+    pub(super) fn new(
+        (name, samples): (&'static str, &Samples),
+        (baseline_name, baseline): (&'static str, &Samples),
+        longest_own: f64,
+    ) -> Self {
+        Row {
+            name,
+            cost: samples.cost(longest_own),
+            quartiles: samples.quartiles(),
+            baseline_name,
+            baseline: baseline.cost(longest_own),
+            limit_ns: None,
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
-pub fn cycles() -> u64 {
+fn cycles() -> u64 {
     // SAFETY: RDTSC is present on every x86-64 processor and touches no memory.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(target_arch = "aarch64")]
-pub fn cycles() -> u64 {
+fn cycles() -> u64 {
     let ticks: u64;
     // SAFETY: user code may read the virtual counter on every system that runs std.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
@@ -51,7 +69,7 @@ pub fn cycles() -> u64 {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub fn cycles() -> u64 {
+fn cycles() -> u64 {
     0
 }
 
@@ -92,7 +110,7 @@ pub fn longest_own<'a>(samples: impl IntoIterator<Item = &'a Samples>) -> f64 {
     pulse::longest_own(samples.into_iter().flat_map(Samples::pulses)).unwrap_or(f64::MAX)
 }
 
-pub fn quantile(mut costs: Vec<Cost>, part: f64) -> Cost {
+fn quantile(mut costs: Vec<Cost>, part: f64) -> Cost {
     costs.sort_by(|a, b| a.ns.total_cmp(&b.ns));
     let place = ((costs.len().max(1) - 1) as f64 * part).round();
     costs.get(place as usize).copied().unwrap_or_default()

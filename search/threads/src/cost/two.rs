@@ -1,17 +1,12 @@
 //! Times one shootdown between two cores: the initiator's latency under each policy, and a reuse that must flush.
 
+use super::sample::{Cost, Progress, Row, Samples, longest_own, timed};
+use super::{HOLDS, Machine, TAGGED, new_space, unmap, unmap_lazily};
+use crate::pulse;
+use quell::{AddressSpace, CpuId, DeferredFlush, Engine, LedgerEntry, PerCpuData, Policy};
 use std::hint::black_box;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use crate::pulse;
-use quell::{
-    AddressSpace, Batch, CpuId, DeferredFlush, Engine, Frame, LedgerEntry, Outcome, PerCpuData,
-    Policy, Purpose,
-};
-
-use super::operation::{HOLDS, Machine, TAGGED, new_space, page, unmap};
-use super::sample::{Cost, Progress, Row, Samples, longest_own, timed};
 
 /// The initiator's latency of one shootdown.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -28,7 +23,7 @@ pub struct Shootdowns {
 pub const SHOOTDOWN_PAGES: usize = 3;
 
 /// Measures one shootdown between two cores under each policy, and a reuse that must make a flush.
-pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Row) {
+pub fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Row) {
     let serial = Policy { lazy_unmap: true, ..Policy::BASELINE };
     let concurrent = Policy { concurrent: true, inline_requests: true, ..serial };
     let policies = [serial, concurrent, Policy { asynchronous: true, ..concurrent }];
@@ -104,14 +99,11 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         .find_map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         .expect("the first CPU measures");
     let own = longest_own(&samples);
-    let flush_before_reuse = Row {
-        name: "unmap a page deferred, reuse it and flush (one target)",
-        cost: samples[3].cost(own),
-        quartiles: samples[3].quartiles(),
-        baseline_name: "unmap and flush it at once",
-        baseline: samples[4].cost(own),
-        limit_ns: None,
-    };
+    let flush_before_reuse = Row::new(
+        ("unmap a page deferred, reuse it and flush (one target)", &samples[3]),
+        ("unmap and flush it at once", &samples[4]),
+        own,
+    );
     let shootdowns = Shootdowns {
         serial: samples[0].cost(own),
         concurrent: samples[1].cost(own),
@@ -126,11 +118,9 @@ fn defer_and_reuse(
     deferred_flush: &DeferredFlush<Machine>,
 ) {
     deferred_flush.begin();
-    let mut batch: Batch<'_, &AddressSpace<Machine>> = engine.batch(Purpose::Lazy);
-    batch.unmapped(space, page(0), Frame(0));
-    match batch.finish_deferred() {
-        Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
-        Outcome::Flushed(_) => deferred_flush.clear(),
+    match unmap_lazily(engine, space) {
+        Some(stamp) => deferred_flush.defer(stamp),
+        None => deferred_flush.clear(),
     }
     black_box(engine.flush_before_reuse(deferred_flush).is_some());
 }
