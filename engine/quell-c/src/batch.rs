@@ -227,10 +227,8 @@ pub unsafe extern "C" fn quell_batch_hold(
     batch: *mut quell_batch,
     frame: *mut c_void,
 ) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { BatchPlace::hold(open(batch)?, frame) }
-    })
+    // SAFETY: C vouches for its memory.
+    answer(|| unsafe { BatchPlace::hold(open(batch)?, frame) })
 }
 
 /// Notifies the batch that the caller dropped the lock under which it reported changes.

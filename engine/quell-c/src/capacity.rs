@@ -37,24 +37,15 @@ const fn is_set(said: Option<&str>) -> bool {
 /// Parses a number from 1 to `most`. Unset or empty means `most`.
 const fn chosen(said: Option<&str>, most: usize) -> usize {
     let Some(text) = said else { return most };
-    let digits = text.as_bytes();
-    if digits.is_empty() {
+    if text.is_empty() {
         return most;
     }
-    let (mut number, mut at) = (0, 0);
-    while at < digits.len() {
-        assert!(
-            digits[at].is_ascii_digit() && number <= most,
-            "QUELL_BATCH_SPACES is a number from 1 to 8, and QUELL_RANGES one from 1 to 11"
-        );
-        number = number * 10 + (digits[at] - b'0') as usize;
-        at += 1;
+    match usize::from_str_radix(text, 10) {
+        Ok(number) if number >= 1 && number <= most => number,
+        _ => {
+            panic!("QUELL_BATCH_SPACES is a number from 1 to 8, and QUELL_RANGES one from 1 to 11")
+        }
     }
-    assert!(
-        number >= 1 && number <= most,
-        "QUELL_BATCH_SPACES is a number from 1 to 8, and QUELL_RANGES one from 1 to 11"
-    );
-    number
 }
 
 const _: () = {

@@ -21,10 +21,8 @@ use quell::AddressSpace;
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?.go_online()
-    })
+    // SAFETY: C vouches for its memory.
+    unsafe { made(engine) }.and_then(EngineCell::go_online).into()
 }
 
 /// Takes this CPU offline: from now on it receives no flush requests.
@@ -85,11 +83,8 @@ pub unsafe extern "C" fn quell_on_interrupt(
 /// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.this_cpu().poll();
-        Ok(())
-    })
+    // SAFETY: C vouches for its memory.
+    unsafe { engine_here(engine) }.map(|engine| engine.this_cpu().poll()).into()
 }
 
 /// Returns whether an NMI handler or a probe may access user memory now.
@@ -228,11 +223,9 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
 /// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?.on_online_cpu()?.this_cpu().enter_kernel();
-        Ok(())
-    })
+    // SAFETY: C vouches for its memory.
+    let engine = unsafe { made(engine) }.and_then(EngineCell::on_online_cpu);
+    engine.map(|engine| engine.this_cpu().enter_kernel()).into()
 }
 
 /// Waits until every online CPU has made the flushes that it has acknowledged.
@@ -252,11 +245,9 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { made(engine) }?.on_online_cpu()?.this_cpu().quiesce();
-        Ok(())
-    })
+    // SAFETY: C vouches for its memory.
+    let engine = unsafe { made(engine) }.and_then(EngineCell::on_online_cpu);
+    engine.map(|engine| engine.this_cpu().quiesce()).into()
 }
 
 /// Makes every online CPU drop the instructions that it fetched before the call.

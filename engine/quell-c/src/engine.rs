@@ -140,6 +140,10 @@ const fn refusal(status: quell_status, text: &'static CStr) -> Refusal {
     }
 }
 
+const fn unsupported(text: &'static CStr) -> Refusal {
+    refusal(quell_status::Unsupported, text)
+}
+
 impl From<quell_status> for Refusal {
     fn from(status: quell_status) -> Self {
         #[cfg(feature = "text")]
@@ -187,7 +191,7 @@ impl From<EngineError> for Refusal {
             // the feature "text" has only one policy. A later version of the engine may refuse more.
             _ => c"quell_setup describes a machine on which the engine does not run",
         };
-        refusal(quell_status::Unsupported, text)
+        unsupported(text)
     }
 }
 
@@ -216,25 +220,16 @@ fn features(given: &quell_features) -> Result<Features, Refusal> {
         0 => Tagging::None,
         1 => Tagging::PerCpu {
             count: tags.try_into().map_err(|_| {
-                refusal(
-                    quell_status::Unsupported,
-                    c"quell_features.tags is above 65535: it is the highest tag",
-                )
+                unsupported(c"quell_features.tags is above 65535: it is the highest tag")
             })?,
         },
         2 => Tagging::Global { bits: tags.try_into().unwrap_or(u8::MAX) },
         _ => {
-            return Err(refusal(
-                quell_status::Unsupported,
-                c"quell_features.tagging is no enum quell_tagging",
-            ));
+            return Err(unsupported(c"quell_features.tagging is no enum quell_tagging"));
         }
     };
     if given.broadcast > 1 {
-        return Err(refusal(
-            quell_status::Unsupported,
-            c"quell_features.broadcast is neither 0 nor 1",
-        ));
+        return Err(unsupported(c"quell_features.broadcast is neither 0 nor 1"));
     }
     Ok(Features { tagging, broadcast: given.broadcast == 1, full_above: given.full_above })
 }
@@ -401,8 +396,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
         unsafe { *setup.hooks }
     };
     if hooks.start_secondary.is_some() && !Machine::HAS_SECONDARY {
-        return Err(refusal(
-            quell_status::Unsupported,
+        return Err(unsupported(
             c"quell_hooks.start_secondary is set: build the library with the feature \"secondary\"",
         ));
     }
@@ -410,16 +404,12 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     features.check(setup.cpu_count).and_then(|()| is_built_in(&policy, &features))?;
     let (cpus, each) = (setup.cpu_count, setup.slots_per_cpu);
     let Some(slots) = cpus.checked_mul(each) else {
-        return Err(refusal(
-            quell_status::Unsupported,
+        return Err(unsupported(
             c"quell_setup.slots_per_cpu is too large: no memory has room for so many",
         ));
     };
     if !setup.cpus.is_null() && !setup.cpu_places.is_null() {
-        return Err(refusal(
-            quell_status::Unsupported,
-            c"quell_setup has both cpus and cpu_places: set one of them",
-        ));
+        return Err(unsupported(c"quell_setup has both cpus and cpu_places: set one of them"));
     }
     if setup.cpus.is_null() && setup.cpu_places.is_null() {
         return Err(refusal(

@@ -14,7 +14,7 @@ use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::flight::Callback;
 use crate::machine::Machine;
 use crate::place::{
-    Place, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, quell_batch, quell_frames, quell_run, room, sized,
+    QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, places, quell_batch, quell_frames, quell_run, room,
 };
 use crate::status::quell_status;
 use crate::values::{HALF, RUN_PAGES};
@@ -24,11 +24,7 @@ use core::mem::{MaybeUninit, align_of, offset_of, size_of};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use quell::{AddressSpace, Batch, FlushInFlight, FrameList, Page, PageRange, PageSize, Scope};
 
-impl Place for quell_batch {
-    type Content = BatchPlace;
-}
-
-sized! { quell_batch = QUELL_BATCH_SIZE / QUELL_WORD_ALIGN }
+places! { quell_batch: BatchPlace = QUELL_BATCH_SIZE / QUELL_WORD_ALIGN }
 
 // The header's inline functions read and write these fields. `tests/c/sizes.c` asserts the same in C.
 #[cfg(target_pointer_width = "64")]

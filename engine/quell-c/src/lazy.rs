@@ -1,10 +1,11 @@
 //! Defers flushes until a frame is reused, and makes them when other code relies on a cleared entry.
 
-use crate::place::{deferred_flush, space, stamp};
 use crate::place::{
-    engine, engine_here, quell_deferred_flush, quell_engine, quell_space, quell_stamp,
+    CEngine, deferred_flush, engine, engine_here, quell_deferred_flush, quell_engine, quell_space,
+    quell_stamp, room, space, stamp,
 };
 use crate::status::{answer, quell_status};
+use quell::DeferredFlush;
 
 /// Initialises a frame's word: the frame has no deferred flush.
 ///
@@ -16,9 +17,9 @@ pub unsafe extern "C" fn quell_deferred_flush_init(
     deferred_flush: *mut quell_deferred_flush,
 ) -> quell_status {
     answer(|| {
-        let place = crate::place::room(deferred_flush)?;
+        let place = room(deferred_flush)?;
         // SAFETY: C vouches for its memory.
-        unsafe { place.write(quell::DeferredFlush::new()) };
+        unsafe { place.write(DeferredFlush::new()) };
         Ok(())
     })
 }
@@ -33,8 +34,7 @@ pub unsafe extern "C" fn quell_deferred_flush_is_clear(
     deferred_flush: *const quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::deferred_flush(deferred_flush) }
-        .map_or(true, |deferred_flush| deferred_flush.is_clear())
+    unsafe { self::deferred_flush(deferred_flush) }.map_or(true, DeferredFlush::is_clear)
 }
 
 /// Marks a frame whose entries are about to be cleared without a flush.
@@ -44,11 +44,8 @@ pub unsafe extern "C" fn quell_deferred_flush_is_clear(
 pub unsafe extern "C" fn quell_deferred_flush_begin(
     deferred_flush: *mut quell_deferred_flush,
 ) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { self::deferred_flush(deferred_flush) }?.begin();
-        Ok(())
-    })
+    // SAFETY: C vouches for its memory.
+    unsafe { self::deferred_flush(deferred_flush) }.map(DeferredFlush::begin).into()
 }
 
 /// Records `*stamp`, which quell_batch_finish_deferred wrote, as the frame's deferred flush.
@@ -79,11 +76,8 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
 pub unsafe extern "C" fn quell_deferred_flush_flushed(
     deferred_flush: *mut quell_deferred_flush,
 ) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { self::deferred_flush(deferred_flush) }?.clear();
-        Ok(())
-    })
+    // SAFETY: C vouches for its memory.
+    unsafe { self::deferred_flush(deferred_flush) }.map(DeferredFlush::clear).into()
 }
 
 /// Takes a frame back for its page, to be mapped read-only at the same places.
@@ -270,7 +264,7 @@ pub unsafe extern "C" fn quell_flush_until(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.has_deferred())
+    unsafe { self::engine(engine) }.is_ok_and(CEngine::has_deferred)
 }
 
 /// Makes every deferred flush.
@@ -282,11 +276,8 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.flush_deferred();
-        Ok(())
-    })
+    // SAFETY: C vouches for its memory.
+    unsafe { engine_here(engine) }.map(CEngine::flush_deferred).into()
 }
 
 /// Flushes this CPU's tag if many flushes were deferred since its last flush.
@@ -298,9 +289,6 @@ pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quel
 /// Context: any but an NMI, on an online CPU. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_catch_up(engine: *mut quell_engine) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.this_cpu().catch_up();
-        Ok(())
-    })
+    // SAFETY: C vouches for its memory.
+    unsafe { engine_here(engine) }.map(|engine| engine.this_cpu().catch_up()).into()
 }

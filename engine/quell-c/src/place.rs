@@ -151,49 +151,30 @@ pub(crate) trait Place: Sized {
     );
 }
 
-impl Place for quell_engine {
-    type Content = EngineCell;
-}
-impl Place for quell_cpu {
-    type Content = PerCpuData<'static, Machine>;
-}
-impl Place for quell_slot {
-    type Content = Slot<Machine>;
-}
-impl Place for quell_ledger_entry {
-    type Content = LedgerEntry<Machine>;
-}
-impl Place for quell_space {
-    type Content = AddressSpace<Machine>;
-}
-impl Place for quell_deferred_flush {
-    type Content = DeferredFlush<Machine>;
-}
-impl Place for quell_stamp {
-    type Content = Stamp;
-}
-
 // A size that is too large costs memory on every machine, and we'd notice it nowhere else.
-macro_rules! sized {
-    ($($place:ty = $size:ident / $align:ident),*) => {$(
+macro_rules! places {
+    ($($place:ty: $content:ty = $size:ident / $align:ident),*) => {$(
+        impl $crate::place::Place for $place {
+            type Content = $content;
+        }
         const _: () = assert!(size_of::<$place>() == $size && align_of::<$place>() == $align);
         #[cfg(all(debug_assertions, target_pointer_width = "64"))]
         const _: () = assert!(
-            size_of::<$place>() - size_of::<<$place as $crate::place::Place>::Content>() < align_of::<$place>(),
+            size_of::<$place>() - size_of::<$content>() < align_of::<$place>(),
             "a size in place.rs is larger than it need be"
         );
     )*};
 }
-pub(crate) use sized;
+pub(crate) use places;
 
-sized! {
-    quell_engine = QUELL_ENGINE_SIZE / QUELL_LINE_ALIGN,
-    quell_cpu = QUELL_CPU_SIZE / QUELL_LINE_ALIGN,
-    quell_slot = QUELL_SLOT_SIZE / QUELL_LINE_ALIGN,
-    quell_ledger_entry = QUELL_LEDGER_ENTRY_SIZE / QUELL_LINE_ALIGN,
-    quell_space = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
-    quell_deferred_flush = QUELL_DEFERRED_FLUSH_SIZE / QUELL_WORD_ALIGN,
-    quell_stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
+places! {
+    quell_engine: EngineCell = QUELL_ENGINE_SIZE / QUELL_LINE_ALIGN,
+    quell_cpu: PerCpuData<'static, Machine> = QUELL_CPU_SIZE / QUELL_LINE_ALIGN,
+    quell_slot: Slot<Machine> = QUELL_SLOT_SIZE / QUELL_LINE_ALIGN,
+    quell_ledger_entry: LedgerEntry<Machine> = QUELL_LEDGER_ENTRY_SIZE / QUELL_LINE_ALIGN,
+    quell_space: AddressSpace<Machine> = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
+    quell_deferred_flush: DeferredFlush<Machine> = QUELL_DEFERRED_FLUSH_SIZE / QUELL_WORD_ALIGN,
+    quell_stamp: Stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
 }
 
 /// Converts a pointer to memory that may hold no object yet.

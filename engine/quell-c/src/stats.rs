@@ -109,46 +109,12 @@ macro_rules! same {
     };
 }
 same! {
-    Requested
-    Shootdowns
-    Sent
-    Merged
-    SkippedLazy
-    SkippedLeft
-    SkippedOffline
-    SkippedNoTarget
-    IgnoredOtherSpace
-    IgnoredGeneration
-    Evicted
-    FlushedRanges
-    FlushedFull
-    EscalatedLength
-    EscalatedContention
-    EscalatedGap
-    EscalatedBatch
-    Waited
-    WaitedReceipt
-    ServedEarly
-    Broadcasts
-    Barriers
-    Switches
-    SwitchKept
-    SwitchBehind
-    SwitchTagTaken
-    Rollovers
-    FlushesDeferred
-    DeferralsRefused
-    ReusedFree
-    FlushedForReuse
-    FlushedForRefill
-    FlushedPending
-    FlushedBySwitch
-    FlushedInBackground
-    FoundFlushed
-    CaughtUp
-    Reinstated
-    SkippedNotRunning
-    Coalesced
+    Requested Shootdowns Sent Merged SkippedLazy SkippedLeft SkippedOffline SkippedNoTarget
+    IgnoredOtherSpace IgnoredGeneration Evicted FlushedRanges FlushedFull EscalatedLength
+    EscalatedContention EscalatedGap EscalatedBatch Waited WaitedReceipt ServedEarly Broadcasts
+    Barriers Switches SwitchKept SwitchBehind SwitchTagTaken Rollovers FlushesDeferred
+    DeferralsRefused ReusedFree FlushedForReuse FlushedForRefill FlushedPending FlushedBySwitch
+    FlushedInBackground FoundFlushed CaughtUp Reinstated SkippedNotRunning Coalesced
 }
 
 /// Returns the meanings or the labels of the counters, ended with zero bytes.

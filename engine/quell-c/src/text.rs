@@ -86,10 +86,6 @@ pub(crate) unsafe fn of_c<'a>(start: *const c_char, most: usize) -> Option<&'a s
 pub(crate) const fn terminated<const N: usize>(text: &str) -> [u8; N] {
     assert!(text.len() < N, "a text has outgrown its array");
     let mut bytes = [0; N];
-    let mut index = 0;
-    while index < text.len() {
-        bytes[index] = text.as_bytes()[index];
-        index += 1;
-    }
+    bytes.split_at_mut(text.len()).0.copy_from_slice(text.as_bytes());
     bytes
 }

@@ -3,7 +3,7 @@
 //! This small part of the interface also works without an engine. `quell_arch` has the instructions, and `quell_zero`
 //! chooses the order.
 
-use crate::place::{Place, QUELL_WORD_ALIGN, content, engine, quell_engine, room, sized};
+use crate::place::{QUELL_WORD_ALIGN, content, engine, places, quell_engine, room};
 use crate::status::{answer, quell_status};
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
@@ -20,11 +20,7 @@ pub struct quell_zero_plan {
     opaque: [u8; QUELL_ZERO_PLAN_SIZE],
 }
 
-impl Place for quell_zero_plan {
-    type Content = PlanCell;
-}
-
-sized! { quell_zero_plan = QUELL_ZERO_PLAN_SIZE / QUELL_WORD_ALIGN }
+places! { quell_zero_plan: PlanCell = QUELL_ZERO_PLAN_SIZE / QUELL_WORD_ALIGN }
 
 /// Marks memory that holds a plan.
 const SEAL: u64 = 0x0071_7565_6c6c_0c01;

@@ -1,8 +1,7 @@
 //! Checks that the library for kernels refers to no function outside except those that the header leaves to the
 //! embedder.
 
-use crate::support::{kernel_library, source};
-use object::read::archive::ArchiveFile;
+use crate::support::{kernel_library, objects, source};
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
 
@@ -37,12 +36,8 @@ fn what_is_undefined_is_what_the_header_leaves_to_the_embedder() {
         return;
     };
     let data = std::fs::read(library).expect("a library");
-    let archive = ArchiveFile::parse(&*data).expect("an archive");
     let (mut defined, mut undefined) = (BTreeSet::new(), BTreeSet::new());
-    for member in archive.members() {
-        let member = member.expect("a member");
-        let name = String::from_utf8_lossy(member.name()).into_owned();
-        let file = object::File::parse(member.data(&*data).expect("its bytes")).expect(&name);
+    for (_, file) in objects(&data) {
         for symbol in file.symbols().filter(|symbol| symbol.is_global()) {
             let name = symbol.name().expect("a name").to_owned();
             if symbol.is_undefined() {

@@ -1,8 +1,7 @@
 //! Checks that pkg-config and CMake find the installation of `scripts/build-c --prefix`, for each architecture.
 
-use crate::support::{build_c, compiler, run, source, tool};
+use crate::support::{build_c, compiler, objects, run, source, tool};
 use object::Object;
-use object::read::archive::ArchiveFile;
 use std::path::Path;
 
 /// Installs a debug library. Prints a note and returns `None` where it can't be built.
@@ -17,11 +16,9 @@ fn installed(target: &str, prefix: &Path) -> Option<()> {
 /// Returns the architecture of the engine's own member.
 fn architecture(library: &Path) -> object::Architecture {
     let data = std::fs::read(library).expect("a library");
-    let archive = ArchiveFile::parse(&*data).expect("an archive");
-    let members = archive.members().map(|member| member.expect("a member"));
-    let mut own = members.filter(|member| member.name().starts_with(b"quell_c"));
-    let member = own.next().expect("the engine's member").data(&*data).expect("its bytes");
-    object::File::parse(member).expect("an object").architecture()
+    let objects = objects(&data);
+    let own = objects.iter().find(|(name, _)| name.starts_with("quell_c"));
+    own.expect("the engine's object").1.architecture()
 }
 
 fn pkg_config(prefix: &Path, question: &str) -> Option<Vec<String>> {

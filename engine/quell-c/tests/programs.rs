@@ -26,15 +26,15 @@ fn with_libraries(file: &str, flags: &[&str], judge: impl Fn(bool, &mut Command)
 
 const EXAMPLE: &str = "examples/embed.c";
 
+fn assert_has_a_new_owner(command: &mut Command) {
+    let (ok, output) = run(command);
+    assert!(ok && output.contains("has a new owner"), "{output}");
+    assert!(output.contains("shootdowns 1"), "{output}");
+}
+
 #[test]
 fn the_example_gives_a_frame_a_new_owner() {
-    with_libraries(EXAMPLE, &[], |_, command| {
-        let (ok, output) = run(command);
-        assert!(
-            ok && output.contains("has a new owner") && output.contains("shootdowns 1"),
-            "{output}"
-        );
-    });
+    with_libraries(EXAMPLE, &[], |_, command| assert_has_a_new_owner(command));
 }
 
 #[test]
@@ -45,34 +45,17 @@ fn the_example_fails_without_invalidations() {
     });
 }
 
-/// Checks that a program finds every answer of each library right.
-fn answers_rightly(file: &str) {
-    with_libraries(file, &[], |_, command| assert_right(command));
-}
-
 fn assert_right(command: &mut Command) {
     let (ok, output) = run(command);
     assert!(ok && output.contains("answers were right"), "{output}");
 }
 
+/// Runs programs that check each answer of the library.
 #[test]
-fn misuse_is_refused() {
-    answers_rightly("tests/c/misuse.c");
-}
-
-#[test]
-fn pages_that_follow_reach_the_machine_as_one_range() {
-    answers_rightly("tests/c/extend.c");
-}
-
-#[test]
-fn inline_functions_do_what_the_librarys_do() {
-    answers_rightly("tests/c/agree.c");
-}
-
-#[test]
-fn started_flushes_call_back_once() {
-    answers_rightly("tests/c/callbacks.c");
+fn every_answer_is_right() {
+    for file in ["misuse", "extend", "agree", "callbacks", "kernel", "passed_on", "change"] {
+        with_libraries(&format!("tests/c/{file}.c"), &[], |_, command| assert_right(command));
+    }
 }
 
 #[test]
@@ -89,19 +72,15 @@ fn a_batch_that_was_left_is_noticed_by_a_debug_library() {
     });
 }
 
-#[test]
-fn the_kernels_own_mappings_reach_the_machine() {
-    answers_rightly("tests/c/kernel.c");
-}
-
-#[test]
-fn what_c_says_reaches_the_engine_as_it_was_said() {
-    answers_rightly("tests/c/passed_on.c");
-}
-
-#[test]
-fn changes_of_entries_need_what_the_rules_say() {
-    answers_rightly("tests/c/change.c");
+/// Checks that a program finds every answer of a library for kernels right, compiled with each of these flags.
+fn answers_rightly_on(library: Option<PathBuf>, file: &str, each_flag: &[&[&str]]) {
+    let Some(library) = library else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    for flags in each_flag {
+        if let Some(mut command) = program(directory.path(), file, &library, flags) {
+            assert_right(&mut command);
+        }
+    }
 }
 
 /// A library for 8192 CPUs and the header for 8192 agree on sets and sizes, and CPU 8191 is interrupted. With the
@@ -109,50 +88,22 @@ fn changes_of_entries_need_what_the_rules_say() {
 #[test]
 #[ignore = "builds the library for kernels: `cargo xtask ci c`"]
 fn eight_thousand_cpus_are_told_apart() {
-    let Some(library) = kernel_library_with("batch,extents,tags,lazy,remote,secondary,cpus-8192")
-    else {
-        return;
-    };
-    let directory = tempfile::tempdir().expect("a directory");
-    for flags in [&["-DQUELL_CPUS_8192"][..], &[]] {
-        let file = "tests/c/many.c";
-        let Some(mut command) = program(directory.path(), file, &library, flags) else {
-            return;
-        };
-        assert_right(&mut command);
-    }
+    let library = kernel_library_with("batch,extents,tags,lazy,remote,secondary,cpus-8192");
+    answers_rightly_on(library, "tests/c/many.c", &[&["-DQUELL_CPUS_8192"], &[]]);
 }
 
 #[test]
 #[ignore = "builds the library for kernels: `cargo xtask ci c`"]
 fn the_embedder_chooses_how_much_a_batch_and_a_request_hold() {
-    let few = [("QUELL_BATCH_SPACES", "1"), ("QUELL_RANGES", "2")];
-    let Some(library) = kernel_library_of(&few) else {
-        return;
-    };
-    let directory = tempfile::tempdir().expect("a directory");
-    for flags in [&["-DQUELL_BATCH_SPACES=1"][..], &[]] {
-        let file = "tests/c/capacity.c";
-        let Some(mut command) = program(directory.path(), file, &library, flags) else {
-            return;
-        };
-        assert_right(&mut command);
-    }
+    let library = kernel_library_of(&[("QUELL_BATCH_SPACES", "1"), ("QUELL_RANGES", "2")]);
+    answers_rightly_on(library, "tests/c/capacity.c", &[&["-DQUELL_BATCH_SPACES=1"], &[]]);
 }
 
 #[test]
 #[ignore = "builds the library for kernels: `cargo xtask ci c`"]
 fn what_a_library_was_built_without_is_refused_before_any_memory_is_written() {
     for (features, flags) in [("batch,text", &[][..]), ("batch", &["-DWITHOUT_TEXT"])] {
-        let Some(library) = kernel_library_with(features) else {
-            return;
-        };
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = "tests/c/left_out.c";
-        let Some(mut command) = program(directory.path(), file, &library, flags) else {
-            return;
-        };
-        assert_right(&mut command);
+        answers_rightly_on(kernel_library_with(features), "tests/c/left_out.c", &[flags]);
     }
 }
 
@@ -160,19 +111,12 @@ fn what_a_library_was_built_without_is_refused_before_any_memory_is_written() {
 #[ignore = "builds the library for kernels: `cargo xtask ci c`"]
 fn a_library_that_takes_its_callers_word_refuses_no_misuse() {
     for (unchecked, flags) in [("", &["-DREFUSES"][..]), ("1", &[])] {
-        let Some(library) = kernel_library_of(&[("QUELL_UNCHECKED", unchecked)]) else {
-            return;
-        };
+        let library = kernel_library_of(&[("QUELL_UNCHECKED", unchecked)]);
+        answers_rightly_on(library.clone(), "tests/c/unchecked.c", &[flags]);
+        let Some(library) = library else { return };
         let directory = tempfile::tempdir().expect("a directory");
-        for (file, flags, says) in [
-            ("tests/c/unchecked.c", flags, "answers were right"),
-            (EXAMPLE, &[], "has a new owner"),
-        ] {
-            let Some(mut command) = program(directory.path(), file, &library, flags) else {
-                return;
-            };
-            let (ok, output) = run(&mut command);
-            assert!(ok && output.contains(says), "{output}");
+        if let Some(mut command) = program(directory.path(), EXAMPLE, &library, &[]) {
+            assert_has_a_new_owner(&mut command);
         }
     }
 }
@@ -182,16 +126,8 @@ fn a_library_that_takes_its_callers_word_refuses_no_misuse() {
 #[ignore = "builds the library from Rust's source: `cargo xtask ci c`"]
 fn a_small_library_does_what_a_fast_one_does() {
     let features = "batch,extents,tags,lazy,remote,broadcast,secondary,kernel,start,text";
-    let Some(library) = build_c(&[], &["--small", "--features", features]) else {
-        return;
-    };
-    let directory = tempfile::tempdir().expect("a directory");
     for file in ["tests/c/passed_on.c", "tests/c/callbacks.c"] {
-        let Some(mut command) = program(directory.path(), file, &library, &[]) else {
-            return;
-        };
-        let (ok, output) = run(&mut command);
-        assert!(ok, "{output}");
+        answers_rightly_on(build_c(&[], &["--small", "--features", features]), file, &[&[]]);
     }
 }
 

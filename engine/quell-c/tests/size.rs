@@ -8,8 +8,7 @@
 //! prints the table in `docs/guide/adopt.md`. The test compares the sizes with that table. If a size differs by more
 //! than a [`SLACK`]th, with another compiler or another engine, review it and update the table.
 
-use crate::support::{build_c, compiler, kernel_library_with, run, source};
-use object::read::archive::ArchiveFile;
+use crate::support::{build_c, compiler, kernel_library_with, objects, run, source};
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use std::path::Path;
 use std::process::Command;
@@ -32,8 +31,7 @@ const SLACK: u64 = 20;
 
 /// Returns the size in the guide for a build.
 fn documented(name: &str) -> u64 {
-    let path = crate::support::source("../../docs/guide/adopt.md");
-    let guide = std::fs::read_to_string(path).expect("the guide");
+    let guide = std::fs::read_to_string(source("../../docs/guide/adopt.md")).expect("the guide");
     let row = format!("| {name} | ");
     let line = guide.lines().find_map(|line| line.strip_prefix(&row));
     let bytes = line.and_then(|rest| rest.trim_end_matches(" |").parse().ok());
@@ -42,12 +40,8 @@ fn documented(name: &str) -> u64 {
 
 /// Returns the functions that a library exports to C.
 fn functions(archive: &[u8]) -> Vec<String> {
-    let members = ArchiveFile::parse(archive).expect("an archive");
     let mut names = Vec::new();
-    for member in members.members() {
-        let member = member.expect("a member");
-        let file =
-            object::File::parse(member.data(archive).expect("its bytes")).expect("an object");
+    for (_, file) in objects(archive) {
         let exported = file.symbols().filter(|symbol| symbol.is_global() && symbol.is_definition());
         let names_of = exported.filter_map(|symbol| symbol.name().ok().map(str::to_owned));
         names.extend(names_of.filter(|name| name.starts_with("quell_")));
@@ -64,7 +58,7 @@ fn text(library: &Path, folder: &Path) -> u64 {
     for function in functions(&archive) {
         ld.args(["-u", &function, "-e", &function]);
     }
-    let (ok, said) = crate::support::run(ld.arg(library));
+    let (ok, said) = run(ld.arg(library));
     assert!(ok, "{said}");
     let bytes = std::fs::read(&linked).expect("what was linked");
     let object = object::File::parse(&*bytes).expect("an object");

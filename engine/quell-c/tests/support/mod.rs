@@ -1,7 +1,8 @@
 //! Shared by the tests: compilers for C, libraries, and programs that end.
 #![allow(dead_code)] // Each test uses a part.
 
-use std::io::{BufRead, BufReader, Write};
+use object::read::archive::ArchiveFile;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -10,37 +11,40 @@ pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Prints what can't be tested here, bypassing the test harness. Fails if QUELL_REQUIRE_C is set.
+/// Prints what can't be tested here, bypassing the test harness.
+fn note(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}
+
+/// Prints what can't be tested here. Fails if QUELL_REQUIRE_C is set.
 fn skip(what: &str) {
     assert!(std::env::var_os("QUELL_REQUIRE_C").is_none(), "{what}");
-    let line = format!("SKIPPED: {what}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    note(what);
+}
+
+/// Returns a program, if it's installed.
+fn installed(name: &str) -> Option<Command> {
+    let output = Command::new(name).arg("--version").output();
+    output.is_ok_and(|output| output.status.success()).then(|| Command::new(name))
 }
 
 /// Returns the host's compiler that `variable` names, or `default`. Prints a note and returns `None` if there is none.
 pub fn compiler(variable: &str, default: &str) -> Option<Command> {
     let name = std::env::var(variable).unwrap_or_else(|_| default.into());
-    let there = Command::new(&name)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !there {
+    let compiler = installed(&name);
+    if compiler.is_none() {
         skip(&format!("there is no compiler `{name}`: set {variable} to one"));
-        return None;
     }
-    Some(Command::new(name))
+    compiler
 }
 
 /// Returns a tool. Prints a note and returns `None` if it's missing.
 pub fn tool(name: &str, how: &str) -> Option<Command> {
-    if Command::new(name).arg("--version").output().is_err() {
-        let line = format!("SKIPPED: there is no `{name}`: {how}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        return None;
+    let tool = installed(name);
+    if tool.is_none() {
+        note(&format!("there is no `{name}`: {how}"));
     }
-    Some(Command::new(name))
+    tool
 }
 
 /// Runs a command to its end. Returns whether it succeeded, and its output.
@@ -56,27 +60,11 @@ pub fn run(command: &mut Command) -> (bool, String) {
 pub fn host_library() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command
-        .current_dir(source(""))
-        .args(["rustc", "--lib", "--crate-type", "staticlib"])
-        .args(["--message-format", "json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().expect("cargo runs");
-    let said = BufReader::new(child.stderr.take().expect("its errors"));
-    let said = std::thread::spawn(move || {
-        let lines = said.lines().map(|line| line.expect("text"));
-        let shown = lines.inspect(|line| {
-            // The test harness would keep the reason for a wait until the test ends.
-            if line.trim_start().starts_with("Blocking ") {
-                let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
-            }
-        });
-        shown.collect::<Vec<_>>().join("\n")
-    });
-    let output = child.wait_with_output().expect("cargo ends");
-    let said = said.join().expect("its errors are read");
-    assert!(output.status.success(), "{said}");
+    command.args(["rustc", "--lib", "--crate-type", "staticlib", "--message-format", "json"]);
+    // Cargo's progress bypasses the test harness, which would keep the reason for a wait until the test ends.
+    let output = command.current_dir(source("")).stderr(Stdio::inherit()).output();
+    let output = output.expect("cargo runs");
+    assert!(output.status.success(), "the library does not build");
     let text = String::from_utf8(output.stdout).expect("text");
     let library = text.split('"').find(|word| word.ends_with("libquell_c.a")).expect("a library");
     library.into()
@@ -142,4 +130,16 @@ pub fn program(directory: &Path, file: &str, library: &Path, flags: &[&str]) -> 
     let (ok, output) = run(&mut compiler);
     assert!(ok, "{output}");
     Some(Command::new(program))
+}
+
+/// Returns the name and the content of each object file of a static library.
+pub fn objects(archive: &[u8]) -> Vec<(String, object::File<'_>)> {
+    let members = ArchiveFile::parse(archive).expect("an archive").members();
+    let members = members.map(|member| {
+        let member = member.expect("a member");
+        let name = String::from_utf8_lossy(member.name()).into_owned();
+        let file = object::File::parse(member.data(archive).expect("its bytes"));
+        (name, file.expect("an object"))
+    });
+    members.collect()
 }
