@@ -1,6 +1,7 @@
 //! The machine under the engine: TLBs of a few pages, frames that are cells without synchronisation, and a small
 //! kernel.
 
+use crate::race::Setup;
 use crate::word::LoomWord;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
@@ -9,7 +10,7 @@ use loom::thread;
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, DeferredFlush, Engine, Extent, Features, Frame,
     Hardware, Invalidation, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpuData,
-    Policy, Purpose, Scope, Tag, Tagging,
+    Purpose, Scope, Tag, Tagging,
 };
 use quell_zero::{PhysicalMemory, Strategy};
 use std::cell::{Cell, RefCell};
@@ -77,8 +78,8 @@ const MANY_TURNS: usize = 200;
 struct Tlb {
     root: u64,
     tag: usize,
-    /// The root from which each entry was filled, by tag and page; 0 if empty.
-    entries: [[u64; PAGES]; TAGS],
+    /// Whether there is an entry of the space at [`ROOT`], by tag and page.
+    entries: [[bool; PAGES]; TAGS],
 }
 
 impl Tlb {
@@ -87,11 +88,11 @@ impl Tlb {
             Invalidation::All | Invalidation::Everything | Invalidation::Kernel { .. } => {
                 self.entries = Default::default()
             }
-            Invalidation::Tag(tag) => self.entries[usize::from(tag.0)] = [0; PAGES],
+            Invalidation::Tag(tag) => self.entries[usize::from(tag.0)] = [false; PAGES],
             Invalidation::Range { tag, range, .. } => {
                 for page in 0..PAGES {
                     if range.contains(Page(page as u64)) {
-                        self.entries[usize::from(tag.0)][page] = 0;
+                        self.entries[usize::from(tag.0)][page] = false;
                     }
                 }
             }
@@ -174,27 +175,16 @@ impl Machine {
 
     /// Accesses a page as a program, through the TLB. A walk fills an empty entry first.
     pub fn access(&self, page: usize) {
-        self.tlb(|tlb| {
-            assert_eq!(tlb.root, ROOT, "the program's space is not loaded");
-            let entry = &mut tlb.entries[tlb.tag][page];
-            if *entry == 0 && self.table[page].load(Relaxed) {
-                *entry = tlb.root;
-            }
-            if *entry != 0 {
-                assert_eq!(*entry, tlb.root, "C5: a stranger's entry");
-                self.look(page);
-            }
-        });
+        self.tlb(|tlb| assert_eq!(tlb.root, ROOT, "the program's space is not loaded"));
+        self.access_own(page);
     }
 
     /// Accesses a page for the kernel itself, under any root.
     pub fn access_own(&self, page: usize) {
         self.tlb(|tlb| {
             let entry = &mut tlb.entries[tlb.tag][page];
-            if *entry == 0 && self.table[page].load(Relaxed) {
-                *entry = ROOT;
-            }
-            if *entry != 0 {
+            *entry = *entry || self.table[page].load(Relaxed);
+            if *entry {
                 self.look(page);
             }
         });
@@ -219,7 +209,7 @@ impl Machine {
 
     /// Returns whether a CPU's TLB holds a page of the space. The caller must be ordered after its accesses.
     pub fn holds(&self, cpu: usize, page: usize) -> bool {
-        self.tlbs[cpu].with(|tlb| tlb.entries.iter().any(|entries| entries[page] == ROOT))
+        self.tlbs[cpu].with(|tlb| tlb.entries.iter().any(|entries| entries[page]))
     }
 
     /// Returns the tag and the root under which a CPU runs.
@@ -264,7 +254,7 @@ unsafe impl Hardware for Machine {
         self.tlb(|tlb| {
             (tlb.root, tlb.tag) = (root.0, usize::from(tag.0));
             if !keep {
-                tlb.entries[tlb.tag] = [0; PAGES];
+                tlb.entries[tlb.tag] = [false; PAGES];
             }
         });
     }
@@ -338,21 +328,16 @@ pub fn forget_last() {
 pub type Program = fn(&World);
 
 impl World {
-    /// Creates a world in which all CPUs are online. Each has run `prepare`, the last CPU first.
-    pub fn new(
-        cpus: usize,
-        broadcast: bool,
-        shares: bool,
-        ledger: usize,
-        policy: Policy,
-        prepare: Program,
-    ) -> &'static World {
-        let hw = leak(Machine::new(cpus, broadcast, shares));
+    /// Creates a world in which all CPUs are online. Each has made its preparation, the last CPU first.
+    pub fn new(setup: &Setup) -> &'static World {
+        let cpus = setup.programs.len() + setup.held_up.len();
+        let hw = leak(Machine::new(cpus, setup.broadcast, setup.shares));
         let per_cpu: Vec<PerCpuData<'static, Machine>> =
             (0..cpus).map(|_| PerCpuData::new()).collect();
-        let ledger: Vec<LedgerEntry<Machine>> = (0..ledger).map(|_| LedgerEntry::new()).collect();
-        let engine =
-            Engine::new(hw, leak(per_cpu), leak(ledger), policy).expect("a machine that holds");
+        let ledger: Vec<LedgerEntry<Machine>> =
+            (0..setup.ledger).map(|_| LedgerEntry::new()).collect();
+        let engine = Engine::new(hw, leak(per_cpu), leak(ledger), setup.policy);
+        let engine = engine.expect("a machine that holds");
         let world = leak(World {
             hw,
             space: new_space(&engine, ROOT),
@@ -366,9 +351,19 @@ impl World {
         for cpu in (0..cpus as u16).rev() {
             be(cpu);
             world.engine.cpu_online();
-            prepare(world);
+            (setup.prepare)(world);
         }
         world
+    }
+
+    /// Switches this CPU from one space to another.
+    pub fn switch(&self, from: Option<&AddressSpace<Machine>>, to: &AddressSpace<Machine>) {
+        self.engine.this_cpu().mask_interrupts().switch(from, to);
+    }
+
+    /// Serves this CPU's requests, as the handler of the shootdown interrupt.
+    pub fn handle_interrupt(&self) {
+        self.engine.this_cpu().mask_interrupts().on_interrupt();
     }
 
     pub fn me(&self) -> u16 {
@@ -384,7 +379,7 @@ impl World {
     pub fn serve(&self, programs: usize) {
         while self.hw.over.load(Acquire) < programs {
             if self.hw.pending[usize::from(self.me())].swap(false, Acquire) {
-                self.engine.this_cpu().mask_interrupts().on_interrupt();
+                self.handle_interrupt();
             } else {
                 self.hw.relax();
             }

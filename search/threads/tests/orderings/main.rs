@@ -34,11 +34,12 @@ mod word;
 use race::Race;
 use races::RACES;
 use source::Place;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use word::{ExercisedOrdering, WeakenedOrdering};
+use word::Seen;
 
 /// Runs a race in every way that loom knows. Returns the number of ways. Panics on a violation.
 fn check(race: &'static Race) -> usize {
@@ -58,13 +59,7 @@ fn check(race: &'static Race) -> usize {
 
 /// Returns the number of ways in which the race holds, or the first violation. An ordering may be weakened; if none is,
 /// also returns the orderings that the race passed.
-fn run(
-    race: &'static Race,
-    place: Option<&Place>,
-) -> (Result<usize, String>, Vec<ExercisedOrdering>) {
-    let weak = place.map(|place| -> &'static WeakenedOrdering {
-        Box::leak(Box::new(WeakenedOrdering { place: place.seen.clone(), to: place.to }))
-    });
+fn run(race: &'static Race, weak: Option<&'static Place>) -> (Result<usize, String>, Vec<Seen>) {
     let search = move || {
         word::weaken(weak);
         let result = catch_unwind(AssertUnwindSafe(|| check(race))).map_err(|panic| {
@@ -86,26 +81,24 @@ fn breaks_the_contract(why: &str) -> bool {
 }
 
 /// Applies `act` to each of `items`, two at a time. The results are in the order of the items.
-fn two_at_a_time<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
+fn two_at_a_time<T: Sync, R: Send>(
+    items: &'static [T],
+    act: impl Fn(&'static T) -> R + Sync,
+) -> Vec<R> {
+    let waiting = Mutex::new(items.iter().enumerate());
+    let results = Mutex::new(BTreeMap::new());
+    let next = || waiting.lock().expect("no thread panics with it").next();
     let work = || {
-        while let Some((index, item)) = {
-            let index = next.fetch_add(1, Relaxed);
-            items.get(index).map(|item| (index, item))
-        } {
+        while let Some((index, item)) = next() {
             let result = act(item);
-            let mut results = results.lock().expect("no thread panics with it");
-            results.push((index, result));
+            results.lock().expect("no thread panics with it").insert(index, result);
         }
     };
     std::thread::scope(|scope| {
         scope.spawn(work);
         scope.spawn(work);
     });
-    let mut results = results.into_inner().expect("no thread panicked with it");
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
+    results.into_inner().expect("no thread panicked with it").into_values().collect()
 }
 
 /// Silences the panics of runs that are meant to panic.
@@ -123,21 +116,16 @@ fn is_wanted(race: &str) -> bool {
     race.contains(&std::env::var("QUELL_RACES").unwrap_or_default())
 }
 
-fn race_named(name: &str) -> Option<&'static Race> {
-    RACES.iter().find(|race| race.name == name)
-}
-
-/// Runs every race, all of which must hold. Returns the orderings that they pass.
-fn places() -> Vec<Place> {
-    let races: Vec<&'static Race> = RACES.iter().filter(|race| is_wanted(race.name)).collect();
-    let runs = two_at_a_time(&races, |race| {
+/// Runs every wanted race, all of which must hold. Returns the orderings that they pass, weakened.
+fn places() -> &'static [Place] {
+    let runs = two_at_a_time(RACES, |race| {
         let began = std::time::Instant::now();
-        let held = run(race, None);
-        println!("{}: {:?}, {:.1?}", race.name, held.0, began.elapsed());
-        (race.name, held)
+        let (result, passed) = is_wanted(race.name).then(|| run(race, None))?;
+        println!("{}: {result:?}, {:.1?}", race.name, began.elapsed());
+        Some((race.name, result, passed))
     });
     let mut seen = Vec::new();
-    for (name, (result, passed)) in runs {
+    for (name, result, passed) in runs.into_iter().flatten() {
         result.unwrap_or_else(|why| panic!("{name} is lost: {why}"));
         seen.extend(passed);
     }
@@ -146,7 +134,7 @@ fn places() -> Vec<Place> {
     source::places(&seen)
 }
 
-fn is_lost(race: &'static Race, place: &Place) -> bool {
+fn is_lost(race: &'static Race, place: &'static Place) -> bool {
     run(race, Some(place)).0.is_err_and(|why| breaks_the_contract(&why))
 }
 
@@ -156,9 +144,9 @@ fn is_lost(race: &'static Race, place: &Place) -> bool {
 fn each_ordering_suffices_and_none_is_there_in_vain() {
     quietly();
     let places = places();
-    let unnoticed = two_at_a_time(&places, |place| {
-        let races = place.races.iter();
-        let mut races = races.map(|name| race_named(name).expect("the table names races"));
+    let unnoticed = two_at_a_time(places, |place| {
+        let named = |name| RACES.iter().find(|race| race.name == name);
+        let mut races = place.races.iter().map(|name| named(*name).expect("the table names races"));
         let began = std::time::Instant::now();
         let lost = races.any(|race| is_lost(race, place));
         let passed = if lost { "noticed" } else { "NOT noticed" };
@@ -177,10 +165,10 @@ fn each_ordering_suffices_and_none_is_there_in_vain() {
 fn search() {
     quietly();
     let function = std::env::var("QUELL_FUNCTION").unwrap_or_default();
-    let mut places = places();
-    places.retain(|place| function.is_empty() || place.function == function);
-    two_at_a_time(&places, |place| {
-        let lost = RACES.iter().find(|race| is_lost(race, place));
-        println!("{place}: {}", lost.map_or("none is lost", |race| race.name));
+    two_at_a_time(places(), |place| {
+        if function.is_empty() || place.function == function {
+            let lost = RACES.iter().find(|race| is_lost(race, place));
+            println!("{place}: {}", lost.map_or("none is lost", |race| race.name));
+        }
     });
 }

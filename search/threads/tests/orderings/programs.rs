@@ -6,26 +6,32 @@ use loom::thread;
 use quell::{Extent, Frame, Purpose, Scope, Word};
 use quell_zero::{ClearPolicy, Clearer, OwnedMemory, Pool, PooledMemory};
 
+/// Loads the space, and uses its first pages.
+fn run_with(world: &World, pages: usize) {
+    world.switch(None, &world.space);
+    (0..pages).for_each(|page| world.hw.access(page));
+}
+
+pub fn run(world: &World) {
+    run_with(world, 1);
+}
+
 pub fn run_there(world: &World) {
     if world.me() == 1 {
-        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
-        world.hw.access(0);
+        run(world);
     }
 }
 
 /// Prepares CPU 1 and later ones to run the space.
 pub fn run_on_all_others(world: &World) {
     if world.me() != 0 {
-        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
-        world.hw.access(0);
+        run(world);
     }
 }
 
 pub fn run_both_pages_there(world: &World) {
     if world.me() == 1 {
-        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
-        world.hw.access(0);
-        world.hw.access(1);
+        run_with(world, 2);
     }
 }
 
@@ -39,7 +45,7 @@ pub fn idle_there(world: &World) {
 pub fn run_other_there(world: &World) {
     run_there(world);
     if world.me() == 1 {
-        world.engine.this_cpu().mask_interrupts().switch(Some(&world.space), &world.other);
+        world.switch(Some(&world.space), &world.other);
     }
 }
 
@@ -97,6 +103,12 @@ pub fn in_user_there(world: &World) {
     if world.me() == 1 {
         enter_user(world);
     }
+}
+
+/// Enters the kernel, and uses one of its pages.
+pub fn enter_kernel(world: &World) {
+    world.engine.this_cpu().enter_kernel();
+    world.hw.access(0);
 }
 
 pub fn enter_user(world: &World) {
@@ -160,15 +172,21 @@ pub fn unmap_under_lock(world: &World) {
     for _ in batch.finish() {}
 }
 
-pub fn flush_pending(world: &World) {
+/// Flushes as a later observer, and gives the frame to a new owner.
+pub fn rely_on_flush_pending(world: &World) {
+    world.engine.flush_pending(&world.space);
+    world.hw.own(0);
+}
+
+pub fn use_and_flush_pending(world: &World) {
+    world.hw.access(0);
     world.engine.flush_pending(&world.space);
 }
 
 /// Finds the entry cleared as a later observer, and relies on that.
 pub fn rely(world: &World) {
     if world.locks() {
-        flush_pending(world);
-        world.hw.own(0);
+        rely_on_flush_pending(world);
     }
 }
 
@@ -178,19 +196,32 @@ pub fn refill(world: &World) {
     world.hw.own(0);
 }
 
+/// Serves requests that no interrupt announced.
+pub fn handle_unasked(world: &World) {
+    world.handle_interrupt();
+    world.hw.access(0);
+}
+
+/// Defers a flush of the other space.
+pub fn defer_other(world: &World) {
+    let mut batch = world.engine.batch(Purpose::Lazy);
+    batch.unmapped(&world.other, quell::PageRange::base(quell::Page(1), 1), 1);
+    let _ = batch.finish_deferred();
+}
+
 pub fn load(world: &World) {
-    world.engine.this_cpu().mask_interrupts().switch(Some(&world.other), &world.space);
+    world.switch(Some(&world.other), &world.space);
     world.hw.access(0);
 }
 
 pub fn resume(world: &World) {
-    world.engine.this_cpu().mask_interrupts().switch(Some(&world.space), &world.space);
+    world.switch(Some(&world.space), &world.space);
     world.hw.access(0);
 }
 
 pub fn leave(world: &World) {
     world.hw.access(0);
-    world.engine.this_cpu().mask_interrupts().switch(Some(&world.space), &world.other);
+    world.switch(Some(&world.space), &world.other);
 }
 
 pub fn use_page(world: &World) {
@@ -261,8 +292,8 @@ pub fn use_up_tags(world: &World) {
         // Tag 0 is never assigned, and the space and the other one have their tags.
         for root in 3..TAGS as u64 {
             let passing = leak(new_space(&world.engine, 6 + root));
-            world.engine.this_cpu().mask_interrupts().switch(Some(&world.other), passing);
-            world.engine.this_cpu().mask_interrupts().switch(Some(passing), &world.other);
+            world.switch(Some(&world.other), passing);
+            world.switch(Some(passing), &world.other);
         }
     }
 }
@@ -271,14 +302,13 @@ pub fn use_up_tags(world: &World) {
 pub fn use_up_tags_elsewhere(world: &World) {
     use_up_tags(world);
     if world.me() == 0 {
-        world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
-        world.hw.access(0);
+        run(world);
     }
 }
 
 /// Enters the space under its present tag, and frees one of its tables.
 pub fn free_table_there(world: &World) {
-    world.engine.this_cpu().mask_interrupts().switch(None, &world.space);
+    world.switch(None, &world.space);
     world.unmap(0, Purpose::Call, Scope::Tables);
     let (_, root) = world.hw.runs(0);
     assert!(

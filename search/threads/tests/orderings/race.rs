@@ -57,16 +57,9 @@ impl Race {
             Body::Free(run) => return run(),
             Body::Engine(setup) => *setup,
         };
-        let cpus = setup.programs.len() + setup.held_up.len();
-        let world = World::new(
-            cpus,
-            setup.broadcast,
-            setup.shares,
-            setup.ledger,
-            setup.policy,
-            setup.prepare,
-        );
+        let world = World::new(&setup);
         setup.run(world, 0);
+        HANDLES.take().into_iter().for_each(|other| other.join().expect("the program ended"));
         (setup.finally)(world);
     }
 }
@@ -121,9 +114,7 @@ impl Setup {
         self.finally = finally;
         self
     }
-}
 
-impl Setup {
     /// Runs the programs. `held_up` CPUs are paused already.
     fn run(self, world: &'static World, held_up: usize) {
         let Some(&moment) = self.held_up.get(held_up) else {
@@ -134,11 +125,6 @@ impl Setup {
         be(cpu);
         world.unmap(1, Purpose::Reclaim, Scope::Leaf);
         world.end();
-        if held_up == 0 {
-            HANDLES.take().into_iter().for_each(|other: thread::JoinHandle<()>| {
-                other.join().expect("the other program ended");
-            });
-        }
     }
 
     fn start(self, world: &'static World) {
@@ -155,14 +141,10 @@ impl Setup {
         be(0);
         self.programs[0](world);
         world.end();
-        if self.held_up.is_empty() {
-            HANDLES.take().into_iter().for_each(|other| {
-                other.join().expect("the other program ended");
-            });
-        }
     }
 }
 
 std::thread_local! {
+    /// The threads of the programs.
     static HANDLES: std::cell::RefCell<Vec<thread::JoinHandle<()>>> = const { std::cell::RefCell::new(Vec::new()) };
 }

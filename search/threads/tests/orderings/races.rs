@@ -13,13 +13,7 @@ pub const RACES: &[Race] = &[
     ),
     race("a flush that waits for the receipt", meet(&[unmap, use_page])),
     race("the flush of a table", meet(&[|w| w.unmap_for_good(Scope::Tables), use_page])),
-    race(
-        "a handler that no interrupt called",
-        meet(&[unmap, |w| {
-            w.engine.this_cpu().mask_interrupts().on_interrupt();
-            w.hw.access(0);
-        }]),
-    ),
+    race("a handler that no interrupt called", meet(&[unmap, handle_unasked])),
     race(
         "a shared flush that waits until it is done",
         meet(&[|w| w.unmap_for_good(Scope::Tables), use_page]).sharing(),
@@ -27,11 +21,7 @@ pub const RACES: &[Race] = &[
     race("a shared flush that waits for the receipt", meet(&[unmap, use_page]).sharing()),
     race(
         "a handler finds a shared request that no interrupt announced",
-        meet(&[unmap, |w| {
-            w.engine.this_cpu().mask_interrupts().on_interrupt();
-            w.hw.access(0);
-        }])
-        .sharing(),
+        meet(&[unmap, handle_unasked]).sharing(),
     ),
     // With two preemptions, three CPUs have 79 000 ways.
     Race {
@@ -63,19 +53,11 @@ pub const RACES: &[Race] = &[
     ),
     race(
         "a program enters the kernel, whose mappings change",
-        meet(&[unmap_own, |w| {
-            w.engine.this_cpu().enter_kernel();
-            w.hw.access(0);
-        }])
-        .after(in_user_there),
+        meet(&[unmap_own, enter_kernel]).after(in_user_there),
     ),
     race(
         "a program that has a deferred flush enters the kernel, whose mappings change",
-        meet(&[unmap_own, |w| {
-            w.engine.this_cpu().enter_kernel();
-            w.hw.access(0);
-        }])
-        .after(deferring_there),
+        meet(&[unmap_own, enter_kernel]).after(deferring_there),
     ),
     race(
         "a program is returned to while the kernel's mappings change",
@@ -124,8 +106,7 @@ pub const RACES: &[Race] = &[
         "a CPU comes back while it is asked",
         meet(&[unmap, |w| {
             w.engine.cpu_online();
-            w.engine.this_cpu().mask_interrupts().switch(None, &w.space);
-            w.hw.access(0);
+            run(w);
         }])
         .after(|w| {
             run_other_there(w);
@@ -168,31 +149,11 @@ pub const RACES: &[Race] = &[
     ),
     race(
         "two later observers meet a deferred flush",
-        meet(&[
-            |w| {
-                flush_pending(w);
-                w.hw.own(0);
-            },
-            |w| {
-                w.hw.access(0);
-                flush_pending(w);
-            },
-        ])
-        .after(defer_there),
+        meet(&[rely_on_flush_pending, use_and_flush_pending]).after(defer_there),
     ),
     race(
         "two later observers meet a change that no batch counts",
-        meet(&[
-            |w| {
-                flush_pending(w);
-                w.hw.own(0);
-            },
-            |w| {
-                w.hw.access(0);
-                flush_pending(w);
-            },
-        ])
-        .after(overflow_there),
+        meet(&[rely_on_flush_pending, use_and_flush_pending]).after(overflow_there),
     ),
     race(
         "a reuse against an access",
@@ -312,9 +273,7 @@ pub const RACES: &[Race] = &[
         meet(&[World::flush_before_reuse, |w| {
             w.hw.access(0);
             w.engine.flush_deferred();
-            let mut batch = w.engine.batch(Purpose::Lazy);
-            batch.unmapped(&w.other, quell::PageRange::base(quell::Page(1), 1), 1);
-            let _ = batch.finish_deferred();
+            defer_other(w);
         }])
         .after(defer_there)
         .with_ledger(1),
@@ -323,9 +282,7 @@ pub const RACES: &[Race] = &[
         "a reuse of what another CPU has flushed, in a ledger that is used again",
         meet(&[
             |w| {
-                let mut batch = w.engine.batch(Purpose::Lazy);
-                batch.unmapped(&w.other, quell::PageRange::base(quell::Page(1), 1), 1);
-                let _ = batch.finish_deferred();
+                defer_other(w);
                 w.flush_before_reuse();
             },
             use_and_flush,
@@ -365,46 +322,23 @@ pub const RACES: &[Race] = &[
         .holding_up(&[PausePoint::Sent]),
     ),
     race("a broadcast against an access", meet(&[unmap, use_page]).broadcasting()),
-    race(
-        "a broadcast against a first load",
-        meet(&[unmap, |w| {
-            w.engine.this_cpu().mask_interrupts().switch(None, &w.space);
-            w.hw.access(0);
-        }])
-        .after(|_| ())
-        .broadcasting(),
-    ),
+    race("a broadcast against a first load", meet(&[unmap, run]).after(|_| ()).broadcasting()),
     race(
         "two CPUs need tags",
-        meet(&[
-            |w| w.engine.this_cpu().mask_interrupts().switch(None, &w.other),
-            |w| {
-                w.engine.this_cpu().mask_interrupts().switch(None, &w.space);
-                w.hw.access(0);
-            },
-        ])
-        .after(|_| ())
-        .broadcasting()
-        .then(tags_differ),
+        meet(&[|w| w.switch(None, &w.other), run]).after(|_| ()).broadcasting().then(tags_differ),
     ),
     race(
         "a tag rollover against a switch",
-        meet(&[
-            |w| w.engine.this_cpu().mask_interrupts().switch(None, &w.third),
-            |w| {
-                w.engine.this_cpu().mask_interrupts().switch(Some(&w.other), &w.space);
-                w.hw.access(0);
-            },
-        ])
-        .after(use_up_tags)
-        .broadcasting()
-        .then(tags_differ),
+        meet(&[|w| w.switch(None, &w.third), load])
+            .after(use_up_tags)
+            .broadcasting()
+            .then(tags_differ),
     ),
     race(
         "a tag rollover while a CPU changes its root",
         meet(&[
-            |w| w.engine.this_cpu().mask_interrupts().switch(Some(&w.space), &w.other),
-            |w| w.engine.this_cpu().mask_interrupts().switch(Some(&w.other), &w.third),
+            |w| w.switch(Some(&w.space), &w.other),
+            |w| w.switch(Some(&w.other), &w.third),
             free_table_there,
         ])
         .after(use_up_tags_elsewhere)

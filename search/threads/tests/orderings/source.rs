@@ -1,28 +1,27 @@
 //! The orderings to weaken: all that the races pass, each with the races that may be lost without it.
 
 use crate::table::LOST;
-use crate::word::{ExercisedOrdering, weaker};
+use crate::word::{Operation, Seen};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// An ordering in the source, and a weaker one.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Place {
-    pub seen: ExercisedOrdering,
+    pub seen: Seen,
     pub to: Ordering,
     /// The function that contains it.
     pub function: &'static str,
     /// The races of which at least one is lost if it is weakened.
-    pub races: &'static [&'static str],
+    pub races: Vec<&'static str>,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ExercisedOrdering { file, line, .. } = &self.seen;
-        let (order, to) = (self.seen.order, self.to);
-        write!(f, "{file}:{line} `{}`: {order:?} to {to:?}", self.function)
+        let Seen { file, line, order, .. } = &self.seen;
+        write!(f, "{file}:{line} `{}`: {order:?} to {:?}", self.function, self.to)
     }
 }
 
@@ -37,37 +36,43 @@ fn function_at(text: &str, line: u32) -> &str {
     names.last().unwrap_or_default()
 }
 
+/// Returns the orderings one step below one that a race has passed.
+fn weaker(seen: &Seen) -> &'static [Ordering] {
+    match (seen.order, seen.operation) {
+        (SeqCst, Operation::Load) => &[Acquire],
+        (SeqCst, Operation::Store) => &[Release],
+        (SeqCst, _) => &[AcqRel],
+        (AcqRel, _) => &[Acquire, Release],
+        _ => &[Relaxed],
+    }
+}
+
 /// Returns every one-step weakening of the orderings seen that a wanted race needs.
 ///
 /// # Panics
 /// If [`LOST`] lacks a row for an ordering, or has a row without one. The message lists the functions.
-pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
+pub fn places(all_seen: &[Seen]) -> &'static [Place] {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut places, mut wrong) = (Vec::new(), Vec::new());
-    let is_needed = |races: &[&str]| races.iter().any(|race| crate::is_wanted(race));
-    let rows = LOST.iter().filter(|row| is_needed(row.2));
-    let mut rows: BTreeSet<_> = rows.map(|row| (row.0, row.1)).collect();
-    for seen in seen {
-        let text = std::fs::read_to_string(root.join(&seen.file)).expect("a source file");
-        let name = function_at(&text, seen.line);
-        let row = LOST.iter().find(|row| row.0 == seen.file && row.1 == name);
-        let Some(&(file, function, races)) = row else {
-            let ExercisedOrdering { file, line, order, .. } = seen;
+    let wanted = LOST.iter().filter(|row| crate::is_wanted(row.2));
+    let mut unmet: BTreeSet<_> = wanted.map(|row| (row.0, row.1)).collect();
+    for seen in all_seen {
+        let Seen { file, line, order, .. } = seen;
+        let text = std::fs::read_to_string(root.join(file)).expect("a source file");
+        let name = function_at(&text, *line);
+        let rows = || LOST.iter().filter(|row| row.0 == file && row.1 == name);
+        let Some(&(file, function, _)) = rows().next() else {
             wrong.push(format!("no race for {file}:{line} `{name}`, {order:?}"));
             continue;
         };
-        rows.remove(&(file, function));
-        if !is_needed(races) {
-            continue;
+        unmet.remove(&(file, function));
+        let races: Vec<_> = rows().map(|row| row.2).collect();
+        if races.iter().any(|race| crate::is_wanted(race)) {
+            let place = |&to| Place { seen: seen.clone(), to, function, races: races.clone() };
+            places.extend(weaker(seen).iter().map(place));
         }
-        places.extend(weaker(seen.order, seen.operation).into_iter().map(|to| Place {
-            seen: seen.clone(),
-            to,
-            function,
-            races,
-        }));
     }
-    wrong.extend(rows.iter().map(|(file, name)| format!("no race passes {file} `{name}`")));
+    wrong.extend(unmet.iter().map(|(file, name)| format!("no race passes {file} `{name}`")));
     assert!(wrong.is_empty(), "the table of races is out of date: {wrong:#?}");
-    places
+    places.leak()
 }

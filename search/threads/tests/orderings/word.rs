@@ -7,6 +7,7 @@
 //! load.
 
 use crate::machine::{PausePoint, reach};
+use crate::source::Place;
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use quell::Word;
 use std::cell::{Cell, RefCell};
@@ -17,9 +18,18 @@ use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCs
 /// The sources whose orderings are weakened.
 const SOURCES: [&str; 3] = ["engine/quell/src/", "engine/quell-zero/src/", "testbed/vm/src/"];
 
+/// The kind of operation that has an ordering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Load,
+    Store,
+    Modification,
+    Fence,
+}
+
 /// An ordering above `Relaxed` that a race has passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ExercisedOrdering {
+pub struct Seen {
     /// The file's path from the root of the workspace.
     pub file: String,
     pub line: u32,
@@ -29,40 +39,26 @@ pub struct ExercisedOrdering {
     pub order: Ordering,
 }
 
-/// A weakened ordering.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WeakenedOrdering {
-    pub place: ExercisedOrdering,
-    pub to: Ordering,
-}
-
 /// An access: its call, the index of its ordering, its operation and the ordering.
 type Access = (&'static Location<'static>, usize, Operation, Ordering);
 
 std::thread_local! {
-    static WEAK: Cell<Option<&'static WeakenedOrdering>> = const { Cell::new(None) };
+    static WEAK: Cell<Option<&'static Place>> = const { Cell::new(None) };
     /// The accesses of this thread. Loom runs a race on one thread of the host.
     static SEEN: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns the orderings that this thread has passed.
-pub fn seen() -> Vec<ExercisedOrdering> {
-    let accesses = SEEN.take();
-    let places = accesses.into_iter().filter_map(|(call, nth, operation, order)| {
+pub fn seen() -> Vec<Seen> {
+    let seen = SEEN.take().into_iter().filter_map(|(call, nth, operation, order)| {
         let at = SOURCES.iter().find_map(|source| call.file().find(source))?;
-        Some(ExercisedOrdering {
-            file: call.file()[at..].into(),
-            line: call.line(),
-            nth,
-            operation,
-            order,
-        })
+        Some(Seen { file: call.file()[at..].into(), line: call.line(), nth, operation, order })
     });
-    places.collect()
+    seen.collect()
 }
 
 /// Makes this thread weaken an ordering from now on, or none.
-pub fn weaken(weak: Option<&'static WeakenedOrdering>) {
+pub fn weaken(weak: Option<&'static Place>) {
     WEAK.set(weak);
 }
 
@@ -82,11 +78,11 @@ fn nth_ordered(order: Ordering, nth: usize, operation: Operation) -> Ordering {
         });
         return order;
     };
-    let place = &weak.place;
-    let chosen = place.nth == nth
-        && place.line == here.line()
-        && place.order == order
-        && here.file().ends_with(&place.file);
+    let seen = &weak.seen;
+    let chosen = seen.nth == nth
+        && seen.line == here.line()
+        && seen.order == order
+        && here.file().ends_with(&seen.file);
     if chosen { weak.to } else { order }
 }
 
@@ -232,24 +228,4 @@ unsafe impl Word for LoomWord {
         let operation = |cell: &AtomicU64, order| cell.fetch_max(value, order);
         self.modify(order, operation, |held| held.max(value))
     }
-}
-
-/// Returns the orderings one step below `order`, for a given operation.
-pub fn weaker(order: Ordering, operation: Operation) -> Vec<Ordering> {
-    match (order, operation) {
-        (SeqCst, Operation::Load) => vec![Acquire],
-        (SeqCst, Operation::Store) => vec![Release],
-        (SeqCst, _) => vec![AcqRel],
-        (AcqRel, _) => vec![Acquire, Release],
-        _ => vec![Relaxed],
-    }
-}
-
-/// The kind of operation that has an ordering.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
-    Load,
-    Store,
-    Modification,
-    Fence,
 }
