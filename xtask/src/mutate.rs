@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::{fmt, io, thread};
+use std::{io, thread};
 
 /// The command's options.
 #[derive(Debug, Default)]
@@ -58,30 +58,6 @@ pub fn asked(words: &[String]) -> Result<Request, String> {
         }
     }
     Ok(asked)
-}
-
-/// The reason why the command failed.
-#[derive(Debug)]
-pub enum MutateError {
-    /// A file or program couldn't be read, built or run.
-    Failed(io::Error),
-    /// Mistakes in the list of survivors, one a line.
-    Untrue(Vec<String>),
-}
-
-impl From<io::Error> for MutateError {
-    fn from(error: io::Error) -> Self {
-        MutateError::Failed(error)
-    }
-}
-
-impl fmt::Display for MutateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MutateError::Failed(error) => write!(f, "{error}"),
-            MutateError::Untrue(lines) => write!(f, "{}", lines.join("\n")),
-        }
-    }
 }
 
 fn told(number: u32, mutant: &Mutant) -> String {
@@ -134,11 +110,12 @@ fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<Str
 ///
 /// # Errors
 /// If a step fails, if an unlisted mutant survives, or if a listed one dies or doesn't exist.
-pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
+pub fn run(root: &Path, asked: &Request) -> io::Result<()> {
     let sources = sources::read(root)?;
     let mutants = sources::mutants(&sources);
     let entries = kept::read(root)?;
-    let kept = kept::numbers(&entries, &mutants).map_err(MutateError::Untrue)?;
+    let untrue_list = |wrong: Vec<String>| io::Error::other(wrong.join("\n"));
+    let kept = kept::numbers(&entries, &mutants).map_err(untrue_list)?;
     if asked.list {
         for (number, mutant) in (1..).zip(&mutants) {
             println!("{}", told(number, mutant));
@@ -185,15 +162,15 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
             println!("{line}");
         }
     };
-    let files: Vec<(u32, &str)> = { numbers.iter() }
-        .map(|&number| (number, &*mutants[number as usize - 1].name.file))
-        .collect();
+    let mutant = |number: u32| &mutants[number as usize - 1];
+    let with_file = |&number: &u32| (number, &*mutant(number).name.file);
+    let files: Vec<(u32, &str)> = numbers.iter().map(with_file).collect();
     let verdicts = judge(&judges, record.as_ref(), &files, effort, jobs, tell)?;
     let became: BTreeMap<u32, Verdict> = numbers.into_iter().zip(verdicts).collect();
     wrong.extend(became.iter().filter_map(|(number, verdict)| {
         let entry = kept.get(number).copied();
         let untrue = untrue(verdict, entry, asked.thorough)?;
-        Some(format!("{untrue}: {}", told(*number, &mutants[*number as usize - 1])))
+        Some(format!("{untrue}: {}", told(*number, mutant(*number))))
     }));
     if !asked.json {
         let count = |fits: &dyn Fn(&Verdict) -> bool| became.values().filter(|it| fits(it)).count();
@@ -219,5 +196,5 @@ pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
             untyped.len(),
         );
     }
-    if wrong.is_empty() { Ok(()) } else { Err(MutateError::Untrue(wrong)) }
+    if wrong.is_empty() { Ok(()) } else { Err(untrue_list(wrong)) }
 }

@@ -5,11 +5,12 @@
 
 use crate::list::{Mutant, Place};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Block, Expr, Pat, Stmt};
+use syn::{Block, Expr, Stmt};
 
 /// A token and its range in the text.
 struct Token {
@@ -100,16 +101,12 @@ impl<'s> Source<'s> {
         })
     }
 
-    fn line(&self, at: usize) -> usize {
-        self.text[..at].matches('\n').count() + 1
-    }
-
     /// Returns the range of a piece.
     fn find(&self, place: &Place) -> Result<Range<usize>, String> {
         let wanted = tokens_of(&place.stands)?;
-        let (Some(first), Some(_)) = (wanted.first(), wanted.last()) else {
+        if wanted.is_empty() {
             return Err("`stands` is empty".into());
-        };
+        }
         let bodies = match &place.function {
             None => std::iter::once(0..self.text.len()).collect(),
             Some(name) => {
@@ -121,29 +118,22 @@ impl<'s> Source<'s> {
                 functions.bodies
             }
         };
-        let mut found: Vec<Range<usize>> = Vec::new();
-        for (index, token) in self.tokens.iter().enumerate() {
-            let run = self.tokens.get(index..index + wanted.len());
-            if token.text == first.text
-                && let Some(run) = run
-                && run.iter().zip(&wanted).all(|(a, b)| a.text == b.text)
-                && let Some(last) = run.last()
-                && bodies.iter().any(|body| body.contains(&token.at.start))
-            {
-                found.push(token.at.start..last.at.end);
-            }
-        }
+        let is_wanted = |run: &&[Token]| {
+            run.iter().zip(&wanted).all(|(a, b)| a.text == b.text)
+                && bodies.iter().any(|body| body.contains(&run[0].at.start))
+        };
+        let runs = self.tokens.windows(wanted.len()).filter(is_wanted);
+        let found: Vec<_> = runs.map(|run| run[0].at.start..run[run.len() - 1].at.end).collect();
         match &found[..] {
             [only] => Ok(only.clone()),
             [] => Err(format!("nothing there reads `{}`", place.stands)),
             several => {
-                let lines: Vec<String> =
-                    several.iter().map(|at| self.line(at.start).to_string()).collect();
-                Err(format!(
-                    "`{}` stands in lines {}: name more of it, or its function",
-                    place.stands,
-                    lines.join(" and ")
-                ))
+                let line = |at: &Range<usize>| {
+                    (self.text[..at.start].matches('\n').count() + 1).to_string()
+                };
+                let lines = several.iter().map(line).collect::<Vec<_>>().join(" and ");
+                let stands = &place.stands;
+                Err(format!("`{stands}` stands in lines {lines}: name more of it, or its function"))
             }
         }
     }
@@ -168,10 +158,6 @@ impl<'a> Visit<'a> for BoundNames {
     }
 }
 
-fn names_of(pattern: &Pat, names: &mut BoundNames) {
-    names.visit_pat(pattern);
-}
-
 fn form_of(stands: &str) -> Result<Form, String> {
     if let Ok(expr) = syn::parse_str::<Expr>(stands) {
         let block = matches!(
@@ -194,7 +180,7 @@ fn form_of(stands: &str) -> Result<Form, String> {
     let mut names = BoundNames(Vec::new());
     for statement in &block.stmts {
         if let Stmt::Local(local) = statement {
-            names_of(&local.pat, &mut names);
+            names.visit_pat(&local.pat);
         }
     }
     Ok(Form::Statements(names.0))
@@ -221,20 +207,16 @@ pub fn instrument<'m>(
 ) -> Result<String, Vec<String>> {
     let source = Source::read(text).map_err(|error| vec![format!("{file}: {error}")])?;
     let mut wrong = Vec::new();
-    let mut anchors: BTreeMap<(usize, std::cmp::Reverse<usize>), Anchor<'m>> = BTreeMap::new();
+    let mut anchors: BTreeMap<(usize, Reverse<usize>), Anchor<'m>> = BTreeMap::new();
     for mutant in mutants {
         for place in mutant.places.iter().filter(|place| place.file == file) {
             let found = source.find(place).and_then(|at| Ok((at, form_of(&place.stands)?)));
             match found {
                 Ok((at, form)) => {
-                    let key = (at.start, std::cmp::Reverse(at.end));
-                    let anchor =
-                        anchors.entry(key).or_insert(Anchor { at, form, mutants: Vec::new() });
-                    anchor.mutants.push((
-                        mutant.name.as_str(),
-                        mutant.number,
-                        place.instead.as_str(),
-                    ));
+                    let key = (at.start, Reverse(at.end));
+                    let anchor = anchors.entry(key);
+                    let anchor = anchor.or_insert(Anchor { at, form, mutants: Vec::new() });
+                    anchor.mutants.push((&mutant.name, mutant.number, &place.instead));
                 }
                 Err(why) => {
                     let function = place.function.as_deref();
@@ -273,18 +255,13 @@ fn write(text: &str, at: Range<usize>, anchors: &mut &[Anchor<'_>], selector: &s
         out += &text[done..anchor.at.start];
         done = anchor.at.end;
         let right = write(text, anchor.at.clone(), anchors, selector);
-        let names: &[String] = match &anchor.form {
-            Form::Value => &[],
-            Form::Statements(names) => names,
-        };
-        let (open, close) = match anchor.form {
-            Form::Value => ("(".to_string(), ")"),
-            Form::Statements(_) if names.is_empty() => (String::new(), ""),
-            Form::Statements(_) => (format!("let {} = ", tuple(names)), ";"),
-        };
-        let value = match names {
-            [] => String::new(),
-            names => tuple(names).replace("mut ", ""),
+        let (open, value, close) = match &anchor.form {
+            Form::Value => ("(".to_string(), String::new(), ")"),
+            Form::Statements(names) if names.is_empty() => (String::new(), String::new(), ""),
+            Form::Statements(names) => {
+                let names = tuple(names);
+                (format!("let {names} = "), names.replace("mut ", ""), ";")
+            }
         };
         out += &open;
         for (_, number, instead) in &anchor.mutants {

@@ -150,21 +150,11 @@ pub struct JudgePrograms {
 /// # Errors
 /// If it does not compile.
 pub fn judges(root: &Path, cases: bool) -> io::Result<JudgePrograms> {
-    let packages = [
-        "--package",
-        "quell",
-        "--package",
-        "quell-arch",
-        "--package",
-        "quell-zero",
-        "--package",
-        "quell-vm",
-    ];
-    let tests = built(
-        root,
-        // `--tests` would leave out the manager's, as `cargo test` does.
-        &[&["test", "--lib", "--test", "*", "--no-run"], &packages[..]].concat(),
-    )?;
+    let packages = ["quell", "quell-arch", "quell-zero", "quell-vm"];
+    let packages = packages.iter().flat_map(|name| ["--package", name]);
+    // `--tests` would leave out the manager's, as `cargo test` does.
+    let arguments = ["test", "--lib", "--test", "*", "--no-run"].into_iter().chain(packages);
+    let tests = built(root, &arguments.collect::<Vec<_>>())?;
     let tests = tests.into_iter().map(|(_, tests)| tests).collect();
     if !cases {
         return Ok(JudgePrograms { tests, trial: None });

@@ -11,13 +11,12 @@ use crate::process::{self, End};
 use crate::sources;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// The CPU time in seconds that a program's tests, or a round's cases, may take beyond [`TIMES`] their time with the
@@ -137,26 +136,22 @@ fn spread<T: Send, U: Sync>(
         bar.set_style(style);
     }
     bar.set_message(said.to_string());
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(list.len()));
+    let waiting = Mutex::new(list.iter().enumerate());
+    let done = Mutex::new(BTreeMap::new());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
-                while let index = next.fetch_add(1, Relaxed)
-                    && let Some(one) = list.get(index)
-                {
+                while let Some((index, one)) = next() {
                     let result = task(one);
                     bar.inc(1);
-                    let mut done = done.lock().unwrap_or_else(|broken| broken.into_inner());
-                    done.push((index, result));
+                    done.lock().unwrap_or_else(PoisonError::into_inner).insert(index, result);
                 }
             });
         }
     });
     bar.finish_and_clear();
-    let mut done = done.into_inner().unwrap_or_else(|broken| broken.into_inner());
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
 /// Returns the adversary's program, or an empty path if there are no cases.
@@ -174,12 +169,9 @@ fn everything(judges: &JudgePrograms) -> io::Result<Record> {
             return Err(io::Error::other(format!("{} does not list its tests", program.display())));
         }
         let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
-        tests.extend(names.map(|name| Test {
-            folder: folder.clone(),
-            program: program.clone(),
-            name: name.to_string(),
-            millis: 0,
-            reached: BTreeSet::new(),
+        tests.extend(names.map(|name| {
+            let (folder, program) = (folder.clone(), program.clone());
+            Test { folder, program, name: name.to_string(), millis: 0, reached: BTreeSet::new() }
         }));
     }
     let list = match &judges.trial {
@@ -238,21 +230,18 @@ pub fn record(
         let begun = Instant::now();
         let (end, said) = process::run(command.env("QUELL_MUTANTS_REACHED", &file), input, LONG)?;
         if end != End::Passed {
-            return Err(io::Error::other(format!(
-                "without any mutant {what} fails: {end:?}\n{said}"
-            )));
+            let why = format!("without any mutant {what} fails: {end:?}\n{said}");
+            return Err(io::Error::other(why));
         }
         let text = fs::read_to_string(&file).unwrap_or_default();
         let _ = fs::remove_file(&file);
-        Ok((
-            text.lines().filter_map(|line| line.parse().ok()).collect::<BTreeSet<u32>>(),
-            begun.elapsed().as_millis() as u64,
-        ))
+        let numbers: BTreeSet<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        Ok((numbers, begun.elapsed().as_millis() as u64))
     };
     let tests: Vec<(usize, &Test)> = record.tests.iter().enumerate().collect();
     let found = spread("tests", &tests, jobs, |(index, test)| {
         let mut command = command(&test.program);
-        command.args(["--exact", &test.name, "--include-ignored", "--test-threads=1"]);
+        command.arg(&test.name).args(TEST_OPTIONS);
         reached(format!("test{index}"), &mut command, "", &test.name)
     })?;
     for (test, (reached, millis)) in record.tests.iter_mut().zip(found) {
@@ -263,12 +252,8 @@ pub fn record(
         let most = if case.all { effort.more } else { effort.few };
         let mut command = command(trial_of(judges));
         command.args(["random", &most.to_string()]);
-        reached(
-            format!("case{}", case.number),
-            &mut command,
-            &format!("{}\n", case.number),
-            &case.name,
-        )
+        let number = case.number;
+        reached(format!("case{number}"), &mut command, &format!("{number}\n"), &case.name)
     })?;
     for (case, (reached, millis)) in record.cases.iter_mut().zip(found) {
         (case.reached, case.millis) = (reached, millis);
@@ -305,6 +290,9 @@ pub fn judge(
     })
 }
 
+/// The options with which a program runs the tests that are named before them.
+const TEST_OPTIONS: [&str; 3] = ["--exact", "--include-ignored", "--test-threads=1"];
+
 /// A test that takes as long as all others together. So we run it last, and only for survivors.
 const LAST: &str = "arguments::no_call_panics";
 
@@ -323,52 +311,36 @@ fn judge_one(
     let chosen = |command: &mut Command, input: &str, check: Check, seconds: u64| {
         let number = number.to_string();
         let (end, said) = process::run(command.env("QUELL_MUTANT", number), input, seconds)?;
-        let by = |said: &str| -> String {
-            let failed = |line: &str| {
-                let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
-                Some(test.to_string())
-            };
-            let first = said.lines().next().unwrap_or_default();
-            let by = said.lines().find_map(failed);
-            by.unwrap_or_else(|| first.chars().take(200).collect())
-        };
+        let failed =
+            |line: &str| line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(String::from);
+        let first = || said.lines().next().unwrap_or_default().chars().take(200).collect();
         io::Result::Ok(match end {
             End::Passed => None,
-            End::Failed(_) => Some(Verdict::Killed(check, by(&said))),
+            End::Failed(_) => {
+                let by = said.lines().find_map(failed);
+                Some(Verdict::Killed(check, by.unwrap_or_else(first)))
+            }
             End::Never => Some(Verdict::NeverEnded(check)),
         })
     };
-    let tests: Vec<&Test> = record
-        .tests
-        .iter()
-        .filter(|test| match filtered {
-            true => test.reached.contains(&number),
-            false => crates.iter().any(|of| test.folder.ends_with(of)),
-        })
-        .collect();
-    let cases: Vec<&Case> = record
-        .cases
-        .iter()
-        .filter(|case| match filtered {
-            true => case.reached.contains(&number),
-            false => case.cost > 1 || !file.starts_with(sources::MANAGER),
-        })
-        .collect();
+    let affected = |test: &&Test| match filtered {
+        true => test.reached.contains(&number),
+        false => crates.iter().any(|of| test.folder.ends_with(of)),
+    };
+    let tests: Vec<&Test> = record.tests.iter().filter(affected).collect();
+    let affected = |case: &&Case| match filtered {
+        true => case.reached.contains(&number),
+        false => case.cost > 1 || !file.starts_with(sources::MANAGER),
+    };
+    let cases: Vec<&Case> = record.cases.iter().filter(affected).collect();
     let run_tests = |last: bool| -> io::Result<Option<Verdict>> {
-        let mut programs: Vec<Vec<&Test>> = Vec::new();
+        let mut programs: BTreeMap<&Path, Vec<&Test>> = BTreeMap::new();
         for &test in tests.iter().filter(|test| (test.name == LAST) == last) {
-            match programs.iter_mut().find(|of| of[0].program == test.program) {
-                Some(of) => of.push(test),
-                None => programs.push(vec![test]),
-            }
+            programs.entry(&test.program).or_default().push(test);
         }
-        for of in programs {
-            let mut command = command(&of[0].program);
-            command.args(of.iter().map(|test| &test.name)).args([
-                "--exact",
-                "--include-ignored",
-                "--test-threads=1",
-            ]);
+        for (program, of) in programs {
+            let mut command = command(program);
+            command.args(of.iter().map(|test| &test.name)).args(TEST_OPTIONS);
             let seconds = limit(of.iter().map(|test| test.millis).sum());
             if let Some(verdict) = chosen(&mut command, "", Check::Tests, seconds)? {
                 return Ok(Some(verdict));

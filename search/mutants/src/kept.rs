@@ -90,23 +90,20 @@ pub fn numbers<'k>(
     let mut wrong = Vec::new();
     for entry in kept {
         for change in &entry.changes {
-            let named = |mutant: &&(usize, &Mutant)| {
-                entry.names(&mutant.1.name) && mutant.1.name.change == *change
+            let Entry { file, function, text, .. } = entry;
+            let mut say = |what| {
+                wrong.push(format!("{PLACE} {what}: {file}, {function}, `{text}`, {change}"))
             };
-            let all: Vec<_> = mutants.iter().enumerate().collect();
-            let found: Vec<_> = all.iter().filter(named).collect();
+            let named = |(_, mutant): &(u32, &Mutant)| {
+                entry.names(&mutant.name) && mutant.name.change == *change
+            };
+            let found: Vec<_> = (1..).zip(mutants).filter(named).collect();
             if found.is_empty() {
-                wrong.push(format!(
-                    "{PLACE} names what is no mutant: {}, {}, `{}`, {change}",
-                    entry.file, entry.function, entry.text
-                ));
+                say("names what is no mutant");
             }
-            for (index, _) in found {
-                if numbers.insert(*index as u32 + 1, entry).is_some() {
-                    wrong.push(format!(
-                        "{PLACE} names twice: {}, {}, `{}`, {change}",
-                        entry.file, entry.function, entry.text
-                    ));
+            for (number, _) in found {
+                if numbers.insert(number, entry).is_some() {
+                    say("names twice");
                 }
             }
         }

@@ -105,28 +105,22 @@ pub fn or_forced(number: u32, condition: bool) -> bool {
     or_false(number + 1, or_true(number, condition))
 }
 
-/// Computes `a < b`; the mutant computes `a <= b`.
-#[inline]
-pub fn less<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a < b) != (a <= b)) { a <= b } else { a < b }
+/// Defines comparisons that include or exclude equal values.
+macro_rules! compared {
+    ($($name:ident: $right:tt, $wrong:tt;)*) => {$(
+        /// Makes the first comparison; the mutant makes the second.
+        #[inline]
+        pub fn $name<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
+            if is(number, || (a $right b) != (a $wrong b)) { a $wrong b } else { a $right b }
+        }
+    )*};
 }
 
-/// Computes `a <= b`; the mutant computes `a < b`.
-#[inline]
-pub fn less_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a < b) != (a <= b)) { a < b } else { a <= b }
-}
-
-/// Computes `a > b`; the mutant computes `a >= b`.
-#[inline]
-pub fn more<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a > b) != (a >= b)) { a >= b } else { a > b }
-}
-
-/// Computes `a >= b`; the mutant computes `a > b`.
-#[inline]
-pub fn more_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a > b) != (a >= b)) { a > b } else { a >= b }
+compared! {
+    less: <, <=;
+    less_or_same: <=, <;
+    more: >, >=;
+    more_or_same: >=, >;
 }
 
 /// Computes `a == b`. The mutant computes `a <= b`, and the next one `a >= b`.
@@ -230,22 +224,16 @@ pub fn all<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> b
 
 /// An integer.
 pub trait Number: Copy {
-    /// Returns the number plus one, wrapping at the end.
-    fn up(self) -> Self;
-    /// Returns the number minus one, wrapping at the end.
-    fn down(self) -> Self;
+    /// Returns the sum, wrapping at the end.
+    fn plus(self, by: i8) -> Self;
 }
 
 macro_rules! numbers {
     ($($kind:ident)*) => {$(
         impl Number for $kind {
             #[inline]
-            fn up(self) -> Self {
-                self.wrapping_add(1)
-            }
-            #[inline]
-            fn down(self) -> Self {
-                self.wrapping_sub(1)
+            fn plus(self, by: i8) -> Self {
+                self.wrapping_add(by as $kind)
             }
         }
     )*};
@@ -256,16 +244,16 @@ numbers! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
 /// Returns a number; the mutant adds one.
 #[inline]
 pub fn up<T: Number>(number: u32, value: T) -> T {
-    if on(number) { value.up() } else { value }
+    if on(number) { value.plus(1) } else { value }
 }
 
 /// Returns a number; the mutant adds one, and the next one subtracts one.
 #[inline]
 pub fn near<T: Number>(number: u32, value: T) -> T {
     if on(number) {
-        value.up()
+        value.plus(1)
     } else if on(number + 1) {
-        value.down()
+        value.plus(-1)
     } else {
         value
     }

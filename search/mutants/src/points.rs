@@ -12,7 +12,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{BinOp, Block, Expr, ImplItem, Item, Lit, Pat, ReturnType, Stmt, Type, UnOp};
+use syn::{
+    Attribute, BinOp, Block, Expr, ImplItem, Item, Lit, Pat, ReturnType, Signature, Stmt,
+    TraitItem, Type, UnOp,
+};
 
 /// A place of a file that can be mutated.
 #[derive(Clone, Debug)]
@@ -95,7 +98,6 @@ pub fn of_parsed(source: &str, file: &syn::File, enums: &Variants) -> Vec<Point>
     let mut finder = Finder {
         source,
         enums,
-        owner: String::new(),
         function: None,
         decided: HashSet::new(),
         walked: HashSet::new(),
@@ -148,8 +150,6 @@ const SELECTOR: &str = "crate::operators::";
 struct Finder<'a> {
     source: &'a str,
     enums: &'a Variants,
-    /// The type or module of the visited functions.
-    owner: String,
     /// The visited function; `None` outside functions, where nothing is mutated.
     function: Option<String>,
     /// Expressions, by range, whose truth value a point around them mutates.
@@ -202,24 +202,6 @@ impl Finder<'_> {
     /// A call of the selector around an expression.
     fn call(&mut self, span: Span, changes: &[&str], name: &str) {
         self.around(span, changes, &format!("{SELECTOR}{name}({{n}}, "), ")");
-    }
-
-    /// Replaces an operator by a call of the selector. Both operands may be passed by reference.
-    fn operator(
-        &mut self,
-        whole: Span,
-        operator: Span,
-        changes: &[&str],
-        name: &str,
-        sigils: [&str; 2],
-    ) {
-        let (at, operator) = (whole.byte_range(), operator.byte_range());
-        let edits = vec![
-            (at.start..at.start, format!("{SELECTOR}{name}({{n}}, {}(", sigils[0]), false),
-            (operator.clone(), format!("), {}(", sigils[1]), true),
-            (at.end..at.end, "))".to_string(), true),
-        ];
-        self.add(at, whole.start().line, changes, edits);
     }
 
     /// Mutates the truth value of a condition.
@@ -341,22 +323,21 @@ impl Finder<'_> {
         }
     }
 
-    fn function(&mut self, attrs: &[syn::Attribute], sig: &syn::Signature, block: &Block) {
+    /// Visits a function of this type, or of none.
+    fn function(&mut self, owner: &str, attrs: &[Attribute], sig: &Signature, block: &Block) {
         let idle = block.stmts.iter().all(|statement| matches!(statement, Stmt::Local(_)));
         let names = NAMES.iter().any(|name| sig.ident == name);
         if is_test(attrs) || sig.constness.is_some() || self.function.is_some() || idle || names {
             return;
         }
-        let name = match &*self.owner {
+        self.function = Some(match owner {
             "" => sig.ident.to_string(),
             owner => format!("{owner}::{}", sig.ident),
-        };
-        self.function = Some(name);
-        let results = results_of(&sig.output);
+        });
         let open = block.brace_token.span.open().byte_range().end;
         let line = sig.ident.span().start().line;
         let name = sig.ident.span().byte_range();
-        for result in &results {
+        for result in results_of(&sig.output) {
             let text = match *result {
                 "()" => format!(" if {SELECTOR}on({{n}}) {{ return; }}"),
                 value => format!(" if {SELECTOR}on({{n}}) {{ return {value}; }}"),
@@ -379,72 +360,54 @@ impl Finder<'_> {
         self.function = None;
     }
 
+    /// Exchanges `&&` and `||`.
+    fn logical(&mut self, binary: &syn::ExprBinary, change: &str, choice: &str) {
+        if chains_let(&binary.left) || chains_let(&binary.right) {
+            return;
+        }
+        let (at, operator) = (binary.span().byte_range(), binary.op.span().byte_range());
+        let edits = vec![
+            (at.start..at.start, "({ let decided = (".to_string(), false),
+            (operator, format!("); if decided {choice} {SELECTOR}on({{n}}) {{ "), true),
+            (at.end..at.end, " } else { decided } })".to_string(), true),
+        ];
+        self.add(at, binary.span().start().line, &[change], edits);
+    }
+
     fn binary(&mut self, binary: &syn::ExprBinary) {
         use BinOp::*;
-        let (whole, operator) = (binary.span(), binary.op.span());
-        let by_reference = ["&", "&"];
-        let by_value = ["", ""];
-        match binary.op {
-            And(_) | Or(_) if !chains_let(&binary.left) && !chains_let(&binary.right) => {
-                let (at, operator) = (whole.byte_range(), operator.byte_range());
-                let (change, choice) = match binary.op {
-                    And(_) => ("`||` for `&&`", "^"),
-                    _ => ("`&&` for `||`", "=="),
-                };
-                let edits = vec![
-                    (at.start..at.start, "({ let decided = (".to_string(), false),
-                    (operator, format!("); if decided {choice} {SELECTOR}on({{n}}) {{ "), true),
-                    (at.end..at.end, " } else { decided } })".to_string(), true),
-                ];
-                self.add(at, whole.start().line, &[change], edits);
-            }
-            Lt(_) => self.operator(whole, operator, &["`<=` for `<`"], "less", by_reference),
-            Le(_) => {
-                self.operator(whole, operator, &["`<` for `<=`"], "less_or_same", by_reference)
-            }
-            Gt(_) => self.operator(whole, operator, &["`>=` for `>`"], "more", by_reference),
-            Ge(_) => {
-                self.operator(whole, operator, &["`>` for `>=`"], "more_or_same", by_reference)
-            }
+        let (by_value, by_reference, into) = (["", ""], ["&", "&"], ["&mut ", ""]);
+        let has = |is: fn(&Expr) -> bool| is(&binary.left) || is(&binary.right);
+        let (changes, name, sigils): (&[&str], _, _) = match binary.op {
+            And(_) => return self.logical(binary, "`||` for `&&`", "^"),
+            Or(_) => return self.logical(binary, "`&&` for `||`", "=="),
             // Variants of an enumeration have no order, and no number here is less than 0.
-            Eq(_) | Ne(_)
-                if [&binary.left, &binary.right]
-                    .into_iter()
-                    .any(|side| is_variant(side) || is_zero(side)) => {}
-            Eq(_) => self.operator(
-                whole,
-                operator,
-                &["`<=` for `==`", "`>=` for `==`"],
-                "same",
-                by_reference,
-            ),
-            Ne(_) => self.operator(
-                whole,
-                operator,
-                &["`>` for `!=`", "`<` for `!=`"],
-                "other",
-                by_reference,
-            ),
-            Add(_) => self.operator(whole, operator, &["`-` for `+`"], "add", by_value),
-            Sub(_) => self.operator(whole, operator, &["`+` for `-`"], "sub", by_value),
-            BitAnd(_) => self.operator(whole, operator, &["`|` for `&`"], "bit_and", by_value),
-            BitOr(_) => self.operator(whole, operator, &["`&` for `|`"], "bit_or", by_value),
-            Shl(_) => self.operator(whole, operator, &["`>>` for `<<`"], "shl", by_value),
-            Shr(_) => self.operator(whole, operator, &["`<<` for `>>`"], "shr", by_value),
-            AddAssign(_) => {
-                self.operator(whole, operator, &["`-=` for `+=`"], "add_to", ["&mut ", ""])
-            }
-            SubAssign(_) => {
-                self.operator(whole, operator, &["`+=` for `-=`"], "sub_from", ["&mut ", ""])
-            }
-            BitAndAssign(_) => {
-                self.operator(whole, operator, &["`|=` for `&=`"], "and_into", ["&mut ", ""])
-            }
-            BitOrAssign(_) => {
-                self.operator(whole, operator, &["`&=` for `|=`"], "or_into", ["&mut ", ""])
-            }
-            _ => {}
-        }
+            Eq(_) | Ne(_) if has(is_variant) || has(is_zero) => return,
+            Lt(_) => (&["`<=` for `<`"], "less", by_reference),
+            Le(_) => (&["`<` for `<=`"], "less_or_same", by_reference),
+            Gt(_) => (&["`>=` for `>`"], "more", by_reference),
+            Ge(_) => (&["`>` for `>=`"], "more_or_same", by_reference),
+            Eq(_) => (&["`<=` for `==`", "`>=` for `==`"], "same", by_reference),
+            Ne(_) => (&["`>` for `!=`", "`<` for `!=`"], "other", by_reference),
+            Add(_) => (&["`-` for `+`"], "add", by_value),
+            Sub(_) => (&["`+` for `-`"], "sub", by_value),
+            BitAnd(_) => (&["`|` for `&`"], "bit_and", by_value),
+            BitOr(_) => (&["`&` for `|`"], "bit_or", by_value),
+            Shl(_) => (&["`>>` for `<<`"], "shl", by_value),
+            Shr(_) => (&["`<<` for `>>`"], "shr", by_value),
+            AddAssign(_) => (&["`-=` for `+=`"], "add_to", into),
+            SubAssign(_) => (&["`+=` for `-=`"], "sub_from", into),
+            BitAndAssign(_) => (&["`|=` for `&=`"], "and_into", into),
+            BitOrAssign(_) => (&["`&=` for `|=`"], "or_into", into),
+            _ => return,
+        };
+        let (at, operator) = (binary.span().byte_range(), binary.op.span().byte_range());
+        let edits = vec![
+            (at.start..at.start, format!("{SELECTOR}{name}({{n}}, {}(", sigils[0]), false),
+            (operator, format!("), {}(", sigils[1]), true),
+            (at.end..at.end, "))".to_string(), true),
+        ];
+        self.add(at, binary.span().start().line, changes, edits);
     }
 
     fn method(&mut self, call: &syn::ExprMethodCall) {
@@ -471,26 +434,23 @@ impl Finder<'_> {
 impl<'a> Visit<'a> for Finder<'_> {
     fn visit_item(&mut self, item: &'a Item) {
         match item {
-            Item::Fn(item) => self.function(&item.attrs, &item.sig, &item.block),
+            Item::Fn(item) => self.function("", &item.attrs, &item.sig, &item.block),
             Item::Impl(block) if !is_test(&block.attrs) && !only_formats(block) => {
-                let outer = std::mem::replace(&mut self.owner, name_of(&block.self_ty));
+                let owner = name_of(&block.self_ty);
                 for item in &block.items {
                     if let ImplItem::Fn(item) = item {
-                        self.function(&item.attrs, &item.sig, &item.block);
+                        self.function(&owner, &item.attrs, &item.sig, &item.block);
                     }
                 }
-                self.owner = outer;
             }
-            Item::Trait(item) => {
-                let outer = std::mem::replace(&mut self.owner, item.ident.to_string());
-                for item in &item.items {
-                    if let syn::TraitItem::Fn(item) = item
+            Item::Trait(of) => {
+                for item in &of.items {
+                    if let TraitItem::Fn(item) = item
                         && let Some(block) = &item.default
                     {
-                        self.function(&item.attrs, &item.sig, block);
+                        self.function(&of.ident.to_string(), &item.attrs, &item.sig, block);
                     }
                 }
-                self.owner = outer;
             }
             Item::Mod(item) if !is_test(&item.attrs) => visit::visit_item_mod(self, item),
             _ => {}
@@ -514,7 +474,7 @@ impl<'a> Visit<'a> for Finder<'_> {
 
     fn visit_expr_const(&mut self, _: &'a syn::ExprConst) {}
 
-    fn visit_attribute(&mut self, _: &'a syn::Attribute) {}
+    fn visit_attribute(&mut self, _: &'a Attribute) {}
 
     fn visit_path(&mut self, _: &'a syn::Path) {}
 
@@ -532,13 +492,10 @@ impl<'a> Visit<'a> for Finder<'_> {
             .last()
             .is_some_and(|arm| arm.guard.is_none() && matches!(arm.pat, Pat::Wild(_)));
         if rest {
-            for arm in choice.arms.iter().rev().skip(1) {
+            // An arm with a guard is left out if the guard is made false.
+            for arm in choice.arms.iter().rev().skip(1).filter(|arm| arm.guard.is_none()) {
                 let (at, line) = (arm.pat.span().byte_range(), arm.pat.span().start().line);
-                let text = match &arm.guard {
-                    None => format!(" if !{SELECTOR}on({{n}})"),
-                    // Instead, the arm's own guard can be made false.
-                    Some(_) => continue,
-                };
+                let text = format!(" if !{SELECTOR}on({{n}})");
                 self.add(at.clone(), line, &["arm left out"], vec![(at.end..at.end, text, true)]);
             }
         }
@@ -705,7 +662,7 @@ fn is_statistics(expr: &Expr) -> bool {
 }
 
 /// Returns whether an item is compiled only for tests.
-fn is_test(attrs: &[syn::Attribute]) -> bool {
+fn is_test(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
         syn::Meta::Path(path) => path.is_ident("test"),
@@ -731,25 +688,21 @@ fn name_of(kind: &Type) -> String {
 }
 
 /// Returns the results that a function can be mutated to return.
-fn results_of(output: &ReturnType) -> Vec<&'static str> {
+fn results_of(output: &ReturnType) -> &'static [&'static str] {
     let ReturnType::Type(_, kind) = output else {
-        return vec!["()"];
+        return &["()"];
     };
-    let Type::Path(path) = &**kind else {
-        return match &**kind {
-            Type::Tuple(_) => vec!["Default::default()"],
-            _ => Vec::new(),
-        };
+    let path = match &**kind {
+        Type::Path(path) => &path.path,
+        Type::Tuple(_) => return &["Default::default()"],
+        _ => return &[],
     };
-    let Some(last) = path.path.segments.last() else {
-        return Vec::new();
-    };
-    match &*last.ident.to_string() {
-        "bool" => vec!["true", "false"],
-        "Option" => vec!["None"],
-        "u8" | "u16" | "u32" | "u64" | "usize" | "i32" | "i64" => vec!["0", "1"],
-        "Result" => vec!["Ok(())"],
-        "Self" => Vec::new(),
-        _ => vec!["Default::default()"],
+    match path.segments.last().map(|last| last.ident.to_string()).as_deref() {
+        Some("bool") => &["true", "false"],
+        Some("Option") => &["None"],
+        Some("u8" | "u16" | "u32" | "u64" | "usize" | "i32" | "i64") => &["0", "1"],
+        Some("Result") => &["Ok(())"],
+        Some("Self") | None => &[],
+        Some(_) => &["Default::default()"],
     }
 }

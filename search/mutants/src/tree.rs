@@ -62,10 +62,9 @@ pub fn instrumented(root: &Path) -> Result<BTreeMap<PathBuf, String>, Vec<String
     let selector =
         SELECTOR.replace("NAMES: &[&str] = &[]", &format!("NAMES: &[&str] = &{listed:?}"));
     files.insert(Path::new(ENGINE).join("selector.rs"), selector);
-    match read("engine/quell/src/lib.rs") {
-        Ok(lib) => {
-            drop(files.insert(Path::new(ENGINE).join("lib.rs"), with_module(lib, "selector")))
-        }
+    let lib = Path::new(ENGINE).join("lib.rs");
+    match read(&lib.to_string_lossy()) {
+        Ok(text) => drop(files.insert(lib, with_module(text, "selector"))),
         Err(lines) => wrong.extend(lines),
     }
     if wrong.is_empty() { Ok(files) } else { Err(wrong) }
