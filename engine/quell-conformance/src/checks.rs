@@ -2,10 +2,9 @@
 
 use crate::bench::{Bench, Rights};
 use crate::part::{NEW, OLD, OWN_ENTRIES, Part};
-use crate::verdict::{Verdict, expect};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Frame, Outcome, Page, PageRange, PageSize, Purpose, Scope, Word};
+use quell::{Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_zero::{ClearPolicy, Clearer, Plan};
 
 /// The first page that the suite maps. Pages that need their own table are 2 MB apart.
@@ -22,7 +21,7 @@ pub(crate) const OWN_HALF: &str = "C1 C3 the_kernels_own_mappings_change_everywh
 pub(crate) const DEVICES: &str = "C1 C3 devices_forget_what_changed";
 
 /// One check on one CPU.
-pub(crate) type Step<'s, 'm, H> = fn(&Part<'s, 'm, H>) -> Verdict;
+pub(crate) type Step<'s, 'm, H> = fn(&Part<'s, 'm, H>);
 
 /// All checks, with the clauses of the contract before their names. The first determines whether we can see stale
 /// translations.
@@ -47,8 +46,8 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
 
 impl<H: Bench> Part<'_, '_, H> {
     /// Changes a page without a flush. This doesn't check the engine, but whether stale translations are visible.
-    fn stale(&self) -> Verdict {
-        self.begin(BASE, Rights::Read)?;
+    fn stale(&self) {
+        self.begin(BASE, Rights::Read);
         let [_, new] = self.shared.pair;
         self.lead(|| {
             self.hw.set_word(new, 0, NEW);
@@ -59,11 +58,10 @@ impl<H: Bench> Part<'_, '_, H> {
             self.shared.kept.fetch_add(1, SeqCst);
         }
         self.end(BASE);
-        Ok(())
     }
 
-    fn change(&self) -> Verdict {
-        let mut verdict = self.begin(BASE, Rights::Read);
+    fn change(&self) {
+        self.begin(BASE, Rights::Read);
         let frames = self.shared.pair;
         for round in 1..=self.hw.cpus() {
             let (frame, value) = (frames[round % 2], round as u64);
@@ -73,16 +71,14 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.flush(BASE, 1);
             });
             let read = self.reads(BASE, value);
-            verdict = verdict.and(expect(read, "a page had its old content after a change"));
+            self.expect(read, "a page had its old content after a change");
         }
         self.end(BASE);
-        verdict
     }
 
-    fn reuse(&self) -> Verdict {
-        let mut verdict = Ok(());
+    fn reuse(&self) {
         for _ in 0..ROUNDS {
-            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            self.begin(BASE, Rights::Read);
             if self.initiates() {
                 self.set(BASE, None);
                 let mut batch = self.engine.batch(Purpose::Reclaim);
@@ -100,23 +96,20 @@ impl<H: Bench> Part<'_, '_, H> {
                 while self.shared.stage.load(SeqCst) == 0 {
                     self.slowly(|| met_new_owner |= self.reads(BASE, NEW));
                 }
-                let right = expect(!met_new_owner, "a frame's new owner was read");
-                verdict = verdict.and(right);
+                self.expect(!met_new_owner, "a frame's new owner was read");
             }
             let gone = self.hw.try_read(BASE.address()).is_none();
-            verdict = verdict.and(expect(gone, "an unmapped page could be read"));
+            self.expect(gone, "an unmapped page could be read");
         }
-        verdict
     }
 
-    fn capture(&self) -> Verdict {
-        let mut verdict = Ok(());
+    fn capture(&self) {
         let frame = self.shared.pair[0];
         let mine = BASE.address() + 8 * (1 + self.me as u64);
         for _ in 0..ROUNDS {
-            verdict = verdict.and(self.begin(BASE, Rights::Write));
+            self.begin(BASE, Rights::Write);
             let wrote = self.hw.try_write(mine, 1);
-            verdict = verdict.and(expect(wrote, "a store to a writable page was refused"));
+            self.expect(wrote, "a store to a writable page was refused");
             self.barrier();
             if self.initiates() {
                 self.set(BASE, Some((frame, Rights::Read)));
@@ -126,7 +119,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 (0..8).for_each(|_| self.hw.relax());
                 let same = words().eq(captured);
                 self.shared.stage.store(1, SeqCst);
-                verdict = verdict.and(expect(same, "a page was written after its capture"));
+                self.expect(same, "a page was written after its capture");
             } else {
                 let mut stored = 1;
                 while self.shared.stage.load(SeqCst) == 0 {
@@ -137,15 +130,13 @@ impl<H: Bench> Part<'_, '_, H> {
                 }
             }
             let refused = !self.hw.try_write(mine, 0);
-            verdict = verdict.and(expect(refused, "a store to a protected page succeeded"));
+            self.expect(refused, "a store to a protected page succeeded");
             self.end(BASE);
         }
-        verdict
     }
 
-    fn range(&self) -> Verdict {
+    fn range(&self) {
         let above = self.hw.features().full_above.min(TABLE);
-        let mut verdict = Ok(());
         // We flush the first range page by page and the second as a whole.
         for pages in [above.min(16), above + 8] {
             let all = |value| (0..pages).all(|page| self.reads(BASE.plus(page), value));
@@ -156,18 +147,16 @@ impl<H: Bench> Part<'_, '_, H> {
                         .for_each(|page| self.set(BASE.plus(page), Some((frame, Rights::Read))));
                     self.flush(BASE, pages);
                 });
-                verdict = verdict
-                    .and(expect(all(value), "part of a range had its old content after a change"));
+                self.expect(all(value), "part of a range had its old content after a change");
             }
             self.lead(|| {
                 (0..pages).for_each(|page| self.set(BASE.plus(page), None));
                 self.flush(BASE, pages);
             });
         }
-        verdict
     }
 
-    fn isolate(&self) -> Verdict {
+    fn isolate(&self) {
         let [one, two] = self.shared.pair;
         let three = self.shared.own[0][0];
         self.lead(|| {
@@ -195,16 +184,15 @@ impl<H: Bench> Part<'_, '_, H> {
         self.enter(0);
         let fresh = self.reads(BASE, 3);
         self.end(BASE);
-        expect(right, "a space saw another's page")?;
-        expect(fresh, "a space was entered with translations from before a flush")
+        self.expect(right, "a space saw another's page");
+        self.expect(fresh, "a space was entered with translations from before a flush");
     }
 
-    fn unlink(&self) -> Verdict {
+    fn unlink(&self) {
         // This page has its own table.
         let page = BASE.plus(TABLE);
-        let mut verdict = Ok(());
         for _ in 0..4 {
-            verdict = verdict.and(self.begin(page, Rights::Read));
+            self.begin(page, Rights::Read);
             let [_, new] = self.shared.pair;
             self.lead(|| {
                 let table = self.hw.unlink_table(self.root(0), page);
@@ -221,13 +209,12 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.hw.fence();
             });
             let read = self.reads(page, NEW);
-            verdict = verdict.and(expect(read, "a page was read through a freed table"));
+            self.expect(read, "a page was read through a freed table");
             self.end(page);
         }
-        verdict
     }
 
-    fn together(&self) -> Verdict {
+    fn together(&self) {
         let page = |cpu: usize| BASE.plus(cpu as u64);
         let frames = self.shared.own[self.me];
         let all = |value| (0..self.hw.cpus()).all(|cpu| self.reads(page(cpu), value));
@@ -260,15 +247,14 @@ impl<H: Bench> Part<'_, '_, H> {
             (0..self.hw.cpus()).for_each(|cpu| self.set(page(cpu), None));
             self.flush(BASE, self.hw.cpus() as u64);
         });
-        expect(nests, "interrupts that were masked came on again")?;
-        expect(right, "a page had its old content after a change")
+        self.expect(nests, "interrupts that were masked came on again");
+        self.expect(right, "a page had its old content after a change");
     }
 
     /// Makes another CPU flush for the initiator. It finds an entry that the initiator has cleared but not flushed yet.
-    fn flush_pending(&self) -> Verdict {
-        let mut verdict = Ok(());
+    fn flush_pending(&self) {
         for round in 0..ROUNDS {
-            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            self.begin(BASE, Rights::Read);
             let first = self.turn.get();
             let second = (first + 1) % self.hw.cpus();
             let flushes_pending = || {
@@ -289,8 +275,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 // Wait until the others have read.
                 self.until(2 + self.hw.cpus() as u64 - 1);
                 let gone = self.hw.try_read(BASE.address()).is_none();
-                verdict =
-                    verdict.and(expect(gone, "an unmapped page could be read after its flush"));
+                self.expect(gone, "an unmapped page could be read after its flush");
                 batch.finish().for_each(drop);
             } else {
                 if self.me == second {
@@ -299,53 +284,44 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.until(2);
                 let gone = self.hw.try_read(BASE.address()).is_none();
                 self.shared.stage.fetch_add(1, SeqCst);
-                verdict =
-                    verdict.and(expect(gone, "an unmapped page could be read after its flush"));
+                self.expect(gone, "an unmapped page could be read after its flush");
             }
             self.barrier();
         }
-        verdict
     }
 
-    fn defer(&self) -> Verdict {
+    fn defer(&self) {
         let [frame, _] = self.shared.pair;
         let deferred_flush = &self.shared.deferred_flush;
-        let mut verdict = Ok(());
         for _ in 0..ROUNDS {
-            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            self.begin(BASE, Rights::Read);
             self.lead(|| {
                 deferred_flush.begin();
                 self.set(BASE, None);
-                let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
-                let (space, range) = (&self.shared.spaces[0], PageRange::base(BASE, 1));
-                batch.changed(space, range, Scope::Leaf);
-                match batch.finish_deferred() {
-                    Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
-                    Outcome::Flushed(_) => deferred_flush.clear(),
-                };
+                match self.defer_in(&self.shared.spaces[0], PageRange::base(BASE, 1)) {
+                    Some(stamp) => deferred_flush.defer(stamp),
+                    None => deferred_flush.clear(),
+                }
             });
             let still = self.hw.try_read(BASE.address());
             let same = still.is_none_or(|value| value == OLD);
-            verdict =
-                verdict.and(expect(same, "a frame changed before its deferred flush was made"));
+            self.expect(same, "a frame changed before its deferred flush was made");
             self.lead(|| {
                 // This returns `None` if the flush wasn't deferred but made at once.
                 let _ = self.engine.flush_before_reuse(deferred_flush);
                 self.hw.set_word(frame, 0, NEW);
             });
             let gone = self.hw.try_read(BASE.address()).is_none();
-            verdict = verdict.and(expect(gone, "a frame's new owner was read"));
+            self.expect(gone, "a frame's new owner was read");
         }
-        verdict
     }
 
     /// Changes a page of the kernel's half while CPUs run, are idle or undisturbed, or cache it under two tags. Then
     /// unmaps it without a flush, and uses its address again.
-    fn own_half(&self) -> Verdict {
+    fn own_half(&self) {
         let (Some((_, first)), Some(spaces)) = (self.hw.own_half(), &self.shared.own_half) else {
-            return Ok(());
+            return;
         };
-        let mut verdict = Ok(());
         for (which, entries) in OWN_ENTRIES.into_iter().enumerate() {
             let (page, space) = (first.plus(which as u64), &spaces[which]);
             let range = PageRange::base(page, 1);
@@ -358,9 +334,7 @@ impl<H: Bench> Part<'_, '_, H> {
             };
             let unmap = || {
                 self.hw.set_own(page, None);
-                let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
-                batch.changed(space, range, Scope::Leaf);
-                batch.finish().for_each(drop);
+                self.flush_in(space, range);
             };
             self.lead(|| map(0));
             for value in 1..=2 * self.hw.cpus() as u64 {
@@ -381,14 +355,12 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.lead(|| {
                     if lazily {
                         self.hw.set_own(page, None);
-                        let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
-                        batch.changed(space, range, Scope::Leaf);
-                        if let Outcome::Deferred(deferred) = batch.finish_deferred() {
+                        if let Some(stamp) = self.defer_in(space, range) {
                             // A flush of a user space makes none of the kernel's deferred flushes.
                             let mut users = self.engine.batch::<_, Frame>(Purpose::Call);
                             users.changed_all(&self.shared.spaces[1], Scope::Leaf);
                             users.finish().for_each(drop);
-                            self.engine.flush_until(deferred.stamp());
+                            self.engine.flush_until(stamp);
                         }
                     } else {
                         unmap();
@@ -407,25 +379,23 @@ impl<H: Bench> Part<'_, '_, H> {
                     self.enter(0);
                 }
                 let said = "a page of the kernel's half had its old content after a change";
-                verdict = verdict.and(expect(right, said));
+                self.expect(right, said);
             }
             self.lead(unmap);
             let gone = self.hw.try_read_own(page.address()).is_none();
             let said = "a page of the kernel's half could be read after it was unmapped";
-            verdict = verdict.and(expect(gone, said));
+            self.expect(gone, said);
         }
-        verdict
     }
 
     /// Changes a page with a flush, and then unmaps it, half of the time with a deferred flush. After each flush, the
     /// device must have dropped the old translation.
-    fn devices(&self) -> Verdict {
+    fn devices(&self) {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
         let [old, new] = self.shared.pair;
-        let mut verdict =
-            expect(H::HAS_SECONDARY, "a device walks the tables, but HAS_SECONDARY is false");
+        self.expect(H::HAS_SECONDARY, "a device walks the tables, but HAS_SECONDARY is false");
         for round in 0..2 * self.hw.cpus() as u64 {
-            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            self.begin(BASE, Rights::Read);
             let (mut found, mut forgot) = (true, true);
             self.lead(|| {
                 found = reads(OLD);
@@ -434,30 +404,23 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.flush(BASE, 1);
                 forgot = reads(NEW);
                 self.set(BASE, None);
-                let purpose = [Purpose::Call, Purpose::Lazy][round as usize % 2];
-                let mut batch = self.engine.batch::<_, Frame>(purpose);
                 let (space, range) = (&self.shared.spaces[0], PageRange::base(BASE, 1));
-                batch.changed(space, range, Scope::Leaf);
-                match batch.finish_deferred() {
-                    Outcome::Deferred(deferred) => {
-                        forgot &= !reads(NEW);
-                        self.engine.flush_until(deferred.stamp());
-                    }
-                    Outcome::Flushed(_none) => {}
+                if round % 2 == 0 {
+                    self.flush_in(space, range);
+                } else if let Some(stamp) = self.defer_in(space, range) {
+                    forgot &= !reads(NEW);
+                    self.engine.flush_until(stamp);
                 }
                 forgot &= !reads(NEW);
                 self.hw.set_word(old, 0, NEW);
             });
-            verdict = verdict.and(expect(found, "a device could not read a mapped page"));
-            verdict =
-                verdict.and(expect(forgot, "a device read a page's old content after a change"));
+            self.expect(found, "a device could not read a mapped page");
+            self.expect(forgot, "a device read a page's old content after a change");
         }
-        verdict
     }
 
-    fn zero(&self) -> Verdict {
+    fn zero(&self) {
         let block = self.shared.block;
-        let mut verdict = Ok(());
         for _ in 0..self.hw.cpus() {
             self.lead(|| {
                 let frames = (0..block.frames).map(|frame| block.first.plus(frame));
@@ -471,9 +434,8 @@ impl<H: Bench> Part<'_, '_, H> {
             });
             let zero = (0..block.frames)
                 .all(|frame| (0..512).all(|i| self.hw.word(block.first.plus(frame), i) == 0));
-            verdict = verdict.and(expect(zero, "zeroed memory was not zero"));
+            self.expect(zero, "zeroed memory was not zero");
             self.barrier();
         }
-        verdict
     }
 }

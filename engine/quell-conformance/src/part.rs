@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use quell::{
-    AddressSpace, DeferredFlush, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose,
-    Scope, Word,
+    AddressSpace, DeferredFlush, Engine, Extent, Frame, KernelEntries, Outcome, Page, PageRange,
+    Purpose, Scope, Stamp, Word,
 };
 
 /// The content of frames before and after a change.
@@ -96,6 +96,8 @@ pub(crate) struct Part<'s, 'm, H: Bench> {
     before: Option<&'s AddressSpace<H>>,
     /// The space of the suite that this CPU has loaded.
     current: Cell<Option<usize>>,
+    /// The verdict of the check that runs.
+    pub verdict: Cell<Verdict>,
 }
 
 impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
@@ -113,6 +115,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
             turn: Cell::new(0),
             before,
             current: Cell::new(None),
+            verdict: Cell::new(Ok(())),
         }
     }
 
@@ -185,17 +188,37 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
 
     /// Flushes changed entries of the first space, as at the end of a system call.
     pub fn flush(&self, page: Page, pages: u64) {
+        self.flush_in(&self.shared.spaces[0], PageRange::base(page, pages));
+    }
+
+    /// Flushes changed entries of this space, as at the end of a system call.
+    pub fn flush_in(&self, space: &AddressSpace<H>, range: PageRange) {
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
-        batch.changed(&self.shared.spaces[0], PageRange::base(page, pages), Scope::Leaf);
+        batch.changed(space, range, Scope::Leaf);
         batch.finish().for_each(drop);
+    }
+
+    /// Defers the flush of changed entries of this space, and returns its stamp. Returns `None` if it was made at once.
+    pub fn defer_in(&self, space: &AddressSpace<H>, range: PageRange) -> Option<Stamp> {
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
+        batch.changed(space, range, Scope::Leaf);
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => Some(deferred.stamp()),
+            Outcome::Flushed(_none) => None,
+        }
     }
 
     pub fn reads(&self, page: Page, value: u64) -> bool {
         self.hw.try_read(page.address()) == Some(value)
     }
 
+    /// Records an observation, which fails the check unless the condition holds. The first failure counts.
+    pub fn expect(&self, condition: bool, otherwise: &'static str) {
+        self.verdict.set(self.verdict.get().and(expect(condition, otherwise)));
+    }
+
     /// Maps the page to a frame that contains [`OLD`]. Checks that every CPU can read it.
-    pub fn begin(&self, page: Page, rights: Rights) -> Verdict {
+    pub fn begin(&self, page: Page, rights: Rights) {
         let frame = self.shared.pair[0];
         self.lead(|| {
             self.hw.set_word(frame, 0, OLD);
@@ -204,7 +227,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         });
         let read = self.reads(page, OLD);
         self.barrier();
-        expect(read, "a mapped page could not be read")
+        self.expect(read, "a mapped page could not be read");
     }
 
     /// Unmaps the page again.

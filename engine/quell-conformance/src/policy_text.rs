@@ -70,24 +70,9 @@ impl<const N: usize> fmt::Write for ShortText<N> {
     }
 }
 
-/// The kind of word that we expect instead of the wrong part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Expectation {
-    /// A term, but the text has none.
-    Term,
-    /// A mechanism, or at the beginning `baseline` or `all`.
-    Mechanism,
-    /// `key=value`.
-    Detail,
-    /// One of the keys.
-    Key,
-    /// A number of slots.
-    Tags,
-    /// Bytes.
-    Cap,
-    /// Yes or no.
-    Switch,
-}
+/// The valid terms and details, for errors.
+const EXPECTED: &str = "; expected baseline, all or S0 to S4, with + or - between them";
+const DETAILS: &str = "; there are tags, cap, concurrent, asynchronous and inline";
 
 /// The reason why a text isn't a policy.
 ///
@@ -102,44 +87,25 @@ enum Expectation {
 /// ```
 #[derive(Clone, Copy)]
 pub struct PolicyError {
-    expected: Expectation,
+    /// The texts before and after the wrong part, and the valid words.
+    says: [&'static str; 3],
     /// The wrong part of the text, which we cut off if it's long.
     culprit: ShortText<40>,
 }
 
 impl PolicyError {
-    fn new(expected: Expectation, culprit: &str) -> Self {
+    fn new(says: [&'static str; 3], culprit: &str) -> Self {
         let mut short = ShortText::EMPTY;
         // We cut off a long part.
         let _ = short.write_str(culprit);
-        PolicyError { expected, culprit: short }
+        PolicyError { says, culprit: short }
     }
 }
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const TERMS: &str = "expected baseline, all or S0 to S4, with + or - between them";
-        let culprit = self.culprit.as_str();
-        match self.expected {
-            Expectation::Term if culprit.is_empty() => write!(f, "a term is missing; {TERMS}"),
-            Expectation::Term => write!(f, "after `{culprit}` a term is missing; {TERMS}"),
-            Expectation::Mechanism => write!(f, "`{culprit}` is not a mechanism; {TERMS}"),
-            Expectation::Detail => write!(
-                f,
-                "`{culprit}` is not of the form key=value; there are tags, cap, concurrent, asynchronous and inline"
-            ),
-            Expectation::Key => write!(
-                f,
-                "no detail `{culprit}`; there are tags, cap, concurrent, asynchronous and inline"
-            ),
-            Expectation::Tags => {
-                write!(f, "`{culprit}`: expected a number from 1 to 65535, all or off")
-            }
-            Expectation::Cap => {
-                write!(f, "`{culprit}`: expected at least {PAGE_BYTES} bytes, like 8M, or none")
-            }
-            Expectation::Switch => write!(f, "`{culprit}`: expected yes or no"),
-        }
+        let [before, after, hint] = self.says;
+        write!(f, "{before}{}{after}{hint}", self.culprit.as_str())
     }
 }
 
@@ -156,7 +122,7 @@ fn parse_mechanism(text: &str) -> Result<Mechanism, PolicyError> {
     Mechanism::ALL
         .into_iter()
         .find(|mechanism| mechanism.name().eq_ignore_ascii_case(text))
-        .ok_or_else(|| PolicyError::new(Expectation::Mechanism, text))
+        .ok_or_else(|| PolicyError::new(["`", "` is not a mechanism", EXPECTED], text))
 }
 
 /// Reads the terms.
@@ -164,7 +130,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
     let next = |text: &str| text.find(['+', '-']).unwrap_or(text.len());
     let mut end = next(text);
     let mut policy = match text[..end].trim() {
-        "" => return Err(PolicyError::new(Expectation::Term, "")),
+        "" => return Err(PolicyError::new(["a term is missing", "", EXPECTED], "")),
         "baseline" => Policy::BASELINE,
         "all" => Policy::ALL,
         term => Policy::only(parse_mechanism(term)?),
@@ -174,7 +140,12 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
         let from = end + 1;
         end = from + next(&text[from..]);
         policy = match text[from..end].trim() {
-            "" => return Err(PolicyError::new(Expectation::Term, &text[..from])),
+            "" => {
+                return Err(PolicyError::new(
+                    ["after `", "` a term is missing", EXPECTED],
+                    &text[..from],
+                ));
+            }
             term if adds => policy.with(parse_mechanism(term)?),
             term => policy.without(parse_mechanism(term)?),
         };
@@ -198,41 +169,34 @@ fn bytes(text: &str) -> Option<u64> {
 /// Reads a detail into a policy.
 fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
     let text = text.trim();
-    let wrong = |expected| PolicyError::new(expected, text);
-    let (key, value) = text.split_once('=').ok_or_else(|| wrong(Expectation::Detail))?;
+    let wrong = |says| PolicyError::new(["`", says, ""], text);
+    let form = || PolicyError::new(["`", "` is not of the form key=value", DETAILS], text);
+    let (key, value) = text.split_once('=').ok_or_else(form)?;
     let (key, value) = (key.trim(), value.trim());
-    let switch = match key {
-        "tags" => {
-            policy.tags = match value {
-                "off" => TagPolicy::Off,
-                "all" => TagPolicy::All,
-                _ => match value.parse() {
-                    Ok(slots @ 1..) => TagPolicy::Slots(slots),
-                    _ => return Err(wrong(Expectation::Tags)),
-                },
-            };
-            return Ok(());
-        }
-        "cap" => {
-            policy.cap_bytes = match value {
-                "none" => None,
-                _ => match bytes(value) {
-                    Some(bytes @ PAGE_BYTES..) => Some(bytes),
-                    _ => return Err(wrong(Expectation::Cap)),
-                },
-            };
-            return Ok(());
-        }
-        "concurrent" => &mut policy.concurrent,
-        "asynchronous" => &mut policy.asynchronous,
-        "inline" => &mut policy.inline_requests,
-        _ => return Err(PolicyError::new(Expectation::Key, key)),
+    let switch = || match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(wrong("`: expected yes or no")),
     };
-    *switch = match value {
-        "yes" => true,
-        "no" => false,
-        _ => return Err(wrong(Expectation::Switch)),
-    };
+    match (key, value) {
+        ("tags", "off") => policy.tags = TagPolicy::Off,
+        ("tags", "all") => policy.tags = TagPolicy::All,
+        ("tags", _) => {
+            let slots = value.parse().ok().filter(|&slots| slots >= 1).map(TagPolicy::Slots);
+            let says = "`: expected a number from 1 to 65535, all or off";
+            policy.tags = slots.ok_or_else(|| wrong(says))?;
+        }
+        ("cap", "none") => policy.cap_bytes = None,
+        ("cap", _) => {
+            let bytes = bytes(value).filter(|&bytes| bytes >= PAGE_BYTES);
+            let says = "`: expected at least 4096 bytes, like 8M, or none";
+            policy.cap_bytes = Some(bytes.ok_or_else(|| wrong(says))?);
+        }
+        ("concurrent", _) => policy.concurrent = switch()?,
+        ("asynchronous", _) => policy.asynchronous = switch()?,
+        ("inline", _) => policy.inline_requests = switch()?,
+        _ => return Err(PolicyError::new(["no detail `", "`", DETAILS], key)),
+    }
     Ok(())
 }
 

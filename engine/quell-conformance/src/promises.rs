@@ -6,7 +6,6 @@
 use crate::bench::{Bench, Rights};
 use crate::checks::{BASE, Step};
 use crate::part::{OLD, Part};
-use crate::verdict::{Verdict, expect};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use quell::Word;
 
@@ -25,7 +24,7 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 2] {
 
 impl<H: Bench> Part<'_, '_, H> {
     /// Checks that no two CPUs have the same number.
-    fn numbers(&self) -> Verdict {
+    fn numbers(&self) {
         let seat = self.shared.seats.get(self.me);
         if let Some(seat) = seat {
             seat.fetch_add(1, SeqCst);
@@ -33,13 +32,13 @@ impl<H: Bench> Part<'_, '_, H> {
         self.barrier();
         let alone = seat.is_none_or(|seat| seat.load(SeqCst) == 1);
         let stays = (0..ADDS).all(|_| self.hw.this_cpu().index() == self.me);
-        expect(seat.is_some(), "a CPU's number is not below the bench's number of CPUs")?;
-        expect(alone, "two CPUs have the same number")?;
-        expect(stays, "the number of a CPU has changed")
+        self.expect(seat.is_some(), "a CPU's number is not below the bench's number of CPUs");
+        self.expect(alone, "two CPUs have the same number");
+        self.expect(stays, "the number of a CPU has changed");
     }
 
     /// Checks that no concurrent addition is lost, and that an acquire load sees the stores before a release store.
-    fn words(&self) -> Verdict {
+    fn words(&self) {
         let [sum, bits, value, flag] = &self.shared.words;
         let mine = 1 << (self.me % 64);
         for _ in 0..ADDS {
@@ -64,21 +63,20 @@ impl<H: Bench> Part<'_, '_, H> {
         self.barrier();
         let counted = sum.load(SeqCst) == ADDS * self.hw.cpus() as u64;
         let whole = bits.load(SeqCst) == 0;
-        expect(counted && whole, "a concurrent addition to a word was lost")?;
-        expect(in_order, "a store before a release store was not seen")
+        self.expect(counted && whole, "a concurrent addition to a word was lost");
+        self.expect(in_order, "a store before a release store was not seen");
     }
 
     /// Checks that a CPU that has left its root reads nothing through it. It runs among the checks of translations,
     /// because it needs one.
-    pub(crate) fn leave_root(&self) -> Verdict {
-        let verdict = self.begin(BASE, Rights::Read);
+    pub(crate) fn leave_root(&self) {
+        self.begin(BASE, Rights::Read);
         self.engine.this_cpu().leave(&self.shared.spaces[0]);
         let gone = self.hw.try_read(BASE.address()) != Some(OLD);
         self.engine.this_cpu().mask_interrupts().switch(None, &self.shared.spaces[0]);
         let back = self.reads(BASE, OLD);
         self.end(BASE);
-        verdict?;
-        expect(gone, "a page was read through a root that the CPU had left")?;
-        expect(back, "a mapped page could not be read")
+        self.expect(gone, "a page was read through a root that the CPU had left");
+        self.expect(back, "a mapped page could not be read");
     }
 }

@@ -38,6 +38,7 @@ pub(crate) use engine::{
     PageRange, PageSize, Purpose, Scope, Tag, Tagging, Word,
 };
 pub(crate) use interface::{AddressSpace, DeferredFlush, Engine, Outcome};
+pub(crate) use quell_c::place::quell_stamp as Stamp;
 
 use bench::{Bench, Rights};
 use kernel::{Kernel, Mistake};
