@@ -159,25 +159,29 @@ pub struct quell_need {
     pub break_first: bool,
 }
 
+/// Returns each flag of an entry, and the engine's field for it.
+fn flags(entry: &mut Entry) -> [(quell_entry_flag, &mut bool); 10] {
+    use quell_entry_flag as Flag;
+    [
+        (Flag::Present, &mut entry.present),
+        (Flag::Table, &mut entry.table),
+        (Flag::Writable, &mut entry.writable),
+        (Flag::User, &mut entry.user),
+        (Flag::Executable, &mut entry.executable),
+        (Flag::Accessed, &mut entry.accessed),
+        (Flag::Dirty, &mut entry.dirty),
+        (Flag::Global, &mut entry.global),
+        (Flag::Contiguous, &mut entry.contiguous),
+        (Flag::Encrypted, &mut entry.encrypted),
+    ]
+}
+
 impl From<Entry> for quell_entry {
-    fn from(entry: Entry) -> Self {
-        use quell_entry_flag as Flag;
-        let flags = [
-            (entry.present, Flag::Present),
-            (entry.table, Flag::Table),
-            (entry.writable, Flag::Writable),
-            (entry.user, Flag::User),
-            (entry.executable, Flag::Executable),
-            (entry.accessed, Flag::Accessed),
-            (entry.dirty, Flag::Dirty),
-            (entry.global, Flag::Global),
-            (entry.contiguous, Flag::Contiguous),
-            (entry.encrypted, Flag::Encrypted),
-        ];
-        let flags = flags.iter().filter(|(is, _)| *is);
+    fn from(mut entry: Entry) -> Self {
+        let set = flags(&mut entry).into_iter().filter(|(_, is)| **is);
         quell_entry {
+            flags: set.map(|(flag, _)| flag as u32).sum(),
             frame: entry.frame.0,
-            flags: flags.map(|&(_, flag)| flag as u32).sum(),
             memory: entry.memory.0,
             key: entry.key,
             special: entry.special,
@@ -189,27 +193,16 @@ impl quell_entry {
     /// # Errors
     /// If a flag has no name in the header.
     fn checked(self) -> Result<Entry, quell_status> {
-        use quell_entry_flag as Flag;
         if self.flags & !ALL_FLAGS != 0 {
             return Err(quell_status::Value);
         }
-        let is = |flag: Flag| self.flags & flag as u32 != 0;
-        Ok(Entry {
-            present: is(Flag::Present),
-            table: is(Flag::Table),
-            frame: Frame(self.frame),
-            writable: is(Flag::Writable),
-            user: is(Flag::User),
-            executable: is(Flag::Executable),
-            accessed: is(Flag::Accessed),
-            dirty: is(Flag::Dirty),
-            global: is(Flag::Global),
-            contiguous: is(Flag::Contiguous),
-            memory: MemoryType(self.memory),
-            key: self.key,
-            encrypted: is(Flag::Encrypted),
-            special: self.special,
-        })
+        let (frame, memory) = (Frame(self.frame), MemoryType(self.memory));
+        let Self { key, special, .. } = self;
+        let mut entry = Entry { frame, memory, key, special, ..Entry::ABSENT };
+        for (flag, is) in flags(&mut entry) {
+            *is = self.flags & flag as u32 != 0;
+        }
+        Ok(entry)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Defers flushes until a frame is reused, and makes them when other code relies on a cleared entry.
 
 use crate::place::{
-    CEngine, deferred_flush, engine, engine_here, quell_deferred_flush, quell_engine, quell_space,
-    quell_stamp, room, space, stamp,
+    CEngine, content, engine, engine_here, quell_deferred_flush, quell_engine, quell_space,
+    quell_stamp, room, space,
 };
 use crate::status::{answer, quell_status};
 use quell::DeferredFlush;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn quell_deferred_flush_is_clear(
     deferred_flush: *const quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::deferred_flush(deferred_flush) }.map_or(true, DeferredFlush::is_clear)
+    unsafe { content(deferred_flush) }.map_or(true, DeferredFlush::is_clear)
 }
 
 /// Marks a frame whose entries are about to be cleared without a flush.
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn quell_deferred_flush_begin(
     deferred_flush: *mut quell_deferred_flush,
 ) -> quell_status {
     // SAFETY: C vouches for its memory.
-    unsafe { self::deferred_flush(deferred_flush) }.map(DeferredFlush::begin).into()
+    unsafe { content(deferred_flush) }.map(DeferredFlush::begin).into()
 }
 
 /// Records `*stamp`, which quell_batch_finish_deferred wrote, as the frame's deferred flush.
@@ -60,8 +60,7 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory. A stamp of zero clears the word.
-        let (deferred_flush, stamp) =
-            unsafe { (self::deferred_flush(deferred_flush)?, self::stamp(stamp)?) };
+        let (deferred_flush, stamp) = unsafe { (content(deferred_flush)?, *content(stamp)?) };
         deferred_flush.defer(stamp);
         Ok(())
     })
@@ -77,7 +76,7 @@ pub unsafe extern "C" fn quell_deferred_flush_flushed(
     deferred_flush: *mut quell_deferred_flush,
 ) -> quell_status {
     // SAFETY: C vouches for its memory.
-    unsafe { self::deferred_flush(deferred_flush) }.map(DeferredFlush::clear).into()
+    unsafe { content(deferred_flush) }.map(DeferredFlush::clear).into()
 }
 
 /// Takes a frame back for its page, to be mapped read-only at the same places.
@@ -99,7 +98,7 @@ pub unsafe extern "C" fn quell_reinstate(
     deferred_flush: *mut quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (engine_here(engine), self::deferred_flush(deferred_flush)) } {
+    match unsafe { (engine_here(engine), content(deferred_flush)) } {
         (Ok(engine), Ok(deferred_flush)) => deferred_flush.reinstate(engine),
         _ => false,
     }
@@ -118,7 +117,7 @@ pub unsafe extern "C" fn quell_flush_before_reuse(
     deferred_flush: *mut quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (engine_here(engine), self::deferred_flush(deferred_flush)) } {
+    match unsafe { (engine_here(engine), content(deferred_flush)) } {
         (Ok(engine), Ok(deferred_flush)) => engine.flush_before_reuse(deferred_flush).is_some(),
         _ => false,
     }
@@ -135,7 +134,7 @@ pub unsafe extern "C" fn quell_is_flushed(
     deferred_flush: *const quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (self::engine(engine), self::deferred_flush(deferred_flush)) } {
+    match unsafe { (self::engine(engine), content(deferred_flush)) } {
         (Ok(engine), Ok(deferred_flush)) => engine.is_flushed(deferred_flush),
         _ => false,
     }
@@ -162,8 +161,7 @@ pub unsafe extern "C" fn quell_flush_before_refill(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, deferred_flush) =
-            unsafe { (engine_here(engine)?, self::deferred_flush(deferred_flush)?) };
+        let (engine, deferred_flush) = unsafe { (engine_here(engine)?, content(deferred_flush)?) };
         // SAFETY: C vouches for the memory of the space.
         engine.flush_before_refill(deferred_flush, unsafe { self::space(space) }?);
         Ok(())
@@ -249,7 +247,7 @@ pub unsafe extern "C" fn quell_flush_until(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, stamp) = unsafe { (engine_here(engine)?, self::stamp(stamp)?) };
+        let (engine, stamp) = unsafe { (engine_here(engine)?, *content(stamp)?) };
         engine.flush_until(stamp);
         Ok(())
     })

@@ -80,25 +80,14 @@ pub struct quell_invalidation {
 impl From<Invalidation> for quell_invalidation {
     #[inline]
     fn from(what: Invalidation) -> Self {
+        use quell_invalidation_kind as Kind;
+        let whole = |kind, tag| (kind, tag, PageRange::default(), Scope::Tables);
         let (kind, tag, range, scope) = match what {
-            Invalidation::Range { tag, range, scope } => {
-                (quell_invalidation_kind::Range, tag, range, scope)
-            }
-            Invalidation::Tag(tag) => {
-                (quell_invalidation_kind::Tag, tag, PageRange::default(), Scope::Tables)
-            }
-            Invalidation::Kernel { range, scope } => {
-                (quell_invalidation_kind::Kernel, Tag::KERNEL, range, scope)
-            }
-            Invalidation::All => {
-                (quell_invalidation_kind::All, Tag::KERNEL, PageRange::default(), Scope::Tables)
-            }
-            Invalidation::Everything => (
-                quell_invalidation_kind::Everything,
-                Tag::KERNEL,
-                PageRange::default(),
-                Scope::Tables,
-            ),
+            Invalidation::Range { tag, range, scope } => (Kind::Range, tag, range, scope),
+            Invalidation::Tag(tag) => whole(Kind::Tag, tag),
+            Invalidation::Kernel { range, scope } => (Kind::Kernel, Tag::KERNEL, range, scope),
+            Invalidation::All => whole(Kind::All, Tag::KERNEL),
+            Invalidation::Everything => whole(Kind::Everything, Tag::KERNEL),
         };
         quell_invalidation { kind, scope: scope.into(), range: range.into(), tag: tag.0 }
     }

@@ -211,7 +211,7 @@ pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
     if CHECKED { examine(place) } else { Ok(()) }
 }
 
-/// Refers to the content of initialised memory.
+/// Refers to the content of initialised memory. Every pattern of bits is a deferred flush, and a stamp.
 ///
 /// # Errors
 /// If the pointer is NULL or not aligned.
@@ -285,23 +285,16 @@ impl EngineCell {
         unsafe { self.engine.assume_init_ref() }
     }
 
-    /// # Errors
-    /// If the engine doesn't have this CPU.
-    fn this_cpu(&self) -> Result<(), quell_status> {
-        if !CHECKED {
-            return Ok(());
-        }
-        let cpu = self.engine().hw().this_cpu();
-        refuse(cpu.index() >= self.cpus, quell_status::Cpu)
-    }
-
     /// Returns the engine if it has this CPU, online or not.
     ///
     /// # Errors
     /// If it doesn't have this CPU.
     pub(crate) fn on_this_cpu(&self) -> Result<&CEngine, quell_status> {
-        self.this_cpu()?;
-        Ok(self.engine())
+        let engine = self.engine();
+        if CHECKED {
+            refuse(engine.hw().this_cpu().index() >= self.cpus, quell_status::Cpu)?;
+        }
+        Ok(engine)
     }
 
     /// Adds this CPU to the protocol.
@@ -459,34 +452,6 @@ pub(crate) unsafe fn space_if_any<'a>(
     }
     // SAFETY: as the caller promises.
     unsafe { space(place) }.map(Some)
-}
-
-/// Returns the deferred flush in this memory.
-///
-/// # Errors
-/// If the pointer is refused.
-///
-/// # Safety
-/// The memory is initialised and stays; or, in a library that checks for misuse, the pointer is NULL.
-#[inline]
-pub(crate) unsafe fn deferred_flush<'a>(
-    place: *const quell_deferred_flush,
-) -> Result<&'a DeferredFlush<Machine>, quell_status> {
-    // SAFETY: a deferred flush is one word, for which every pattern of bits is a value.
-    unsafe { content(place) }
-}
-
-/// Returns the stamp in this memory.
-///
-/// # Errors
-/// If the pointer is refused.
-///
-/// # Safety
-/// The memory is initialised; or, in a library that checks for misuse, the pointer is NULL.
-#[inline]
-pub(crate) unsafe fn stamp(place: *const quell_stamp) -> Result<Stamp, quell_status> {
-    // SAFETY: a stamp is one number, for which every pattern of bits is a value.
-    unsafe { content(place) }.copied()
 }
 
 /// The engine on C's machine.

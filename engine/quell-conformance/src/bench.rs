@@ -34,7 +34,7 @@ pub enum Rights {
 ///
 /// # Examples
 ///
-/// [The crate's example](crate) implements the trait. This check uses it:
+/// The crate's test `tests/toy/machine.rs` implements the trait. This check uses it:
 ///
 /// ```
 /// use quell::{Frame, Page};

@@ -39,7 +39,7 @@ pub struct Check {
 ///
 /// # Examples
 ///
-/// [The crate's example](crate) is complete. Each CPU of a kernel calls a function like this one:
+/// After a CPU has made the suite, each CPU of a kernel calls a function like this one, at the same time:
 ///
 /// ```
 /// use quell_conformance::{Bench, Suite};

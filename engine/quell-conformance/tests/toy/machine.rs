@@ -320,15 +320,12 @@ impl<const S: bool> Toy<S> {
             Some(entry) => *entry,
             None => {
                 let span = page.0 / 512;
-                let table = match tlb.tables.get(&(tag, span)) {
-                    Some(table) => *table,
-                    None => {
-                        let word = self.frame(root)[span as usize % 512].load(SeqCst);
-                        let table = (word != 0).then_some(Frame(word))?;
-                        tlb.tables.insert((tag, span), table);
-                        table
-                    }
-                };
+                let walk = || Frame(self.frame(root)[span as usize % 512].load(SeqCst));
+                let table = tlb.tables.get(&(tag, span)).copied().unwrap_or_else(walk);
+                if table.0 == 0 {
+                    return None;
+                }
+                tlb.tables.insert((tag, span), table);
                 let entry = self.frame(table)[page.0 as usize % 512].load(SeqCst);
                 if entry & PRESENT != 0 {
                     tlb.leaves.insert((tag, page), entry);
