@@ -6,15 +6,13 @@
 
 mod api;
 mod ci;
-mod lints;
 mod mutate;
-mod package;
 mod steps;
 
-use std::fmt;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::{env, fmt, fs};
 
 const USAGE: &str = "\
 cargo xtask ci [--without-emulators] [STEP ...]
@@ -43,7 +41,7 @@ fn root() -> &'static Path {
 
 /// Returns a command for the cargo that runs this program, in the workspace.
 fn cargo() -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
     cargo
 }
@@ -60,6 +58,40 @@ fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
+/// Runs clippy on the workspace, which must report nothing.
+///
+/// `--all-targets` omits the unit tests of crates with `test = false`. So we run clippy again for libraries and
+/// programs with their unit tests; it reuses the first run's results.
+fn lints() -> Result<(), String> {
+    for targets in [&["--all-targets"][..], &["--lib", "--bins", "--profile", "test"]] {
+        let mut clippy = cargo();
+        clippy.args(["clippy", "--workspace", "--features"]);
+        clippy.arg("quell-threads/loom,quell-workloads/conformance");
+        run(clippy.args(targets).args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
+}
+
+/// Builds every crate from its archive, against the archives of the others.
+///
+/// Cargo keeps those unpacked in its home, by name and version. Their folder's name begins with a hyphen, because it
+/// belongs to no registry. We package a version many times before we publish it, so we remove those folders first.
+fn package() -> Result<(), String> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let sources = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok());
+    for folder in sources.into_iter().flatten().flatten() {
+        if folder.file_name().to_string_lossy().starts_with('-') {
+            let path = folder.path();
+            fs::remove_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+    }
+    let mut package = cargo();
+    // Archives lack the workspace's profiles. Without debug information the builds take less time.
+    package.env("CARGO_PROFILE_DEV_DEBUG", "false");
+    run(package.args(["package", "--workspace", "--allow-dirty"]))
+}
+
 /// Turns a result into an exit code, and prints the error.
 fn told<E: fmt::Display>(result: Result<(), E>) -> ExitCode {
     match result {
@@ -72,7 +104,7 @@ fn told<E: fmt::Display>(result: Result<(), E>) -> ExitCode {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let why = match &words[..] {
         ["ci", rest @ ..] => match ci::chosen(rest) {
@@ -88,10 +120,10 @@ fn main() -> ExitCode {
             let _ = std::io::stdout().write_all(list.as_bytes());
             return ExitCode::SUCCESS;
         }
-        ["lints"] => return told(lints::run()),
+        ["lints"] => return told(lints()),
         ["api"] => return told(api::run(false)),
         ["api", "--accept"] => return told(api::run(true)),
-        ["package"] => return told(package::run()),
+        ["package"] => return told(package()),
         ["copy", rest @ ..] => match quell_mutants::run::cargo(root()) {
             Ok(mut cargo) => return told(run(cargo.args(rest))),
             Err(why) => why.to_string(),
