@@ -5,20 +5,6 @@
 //! determines the loaded values. So a run can't be replayed: a seed fixes each CPU's operations, but not their
 //! interleaving.
 //!
-//! | part | contents |
-//! | --- | --- |
-//! | [`machine`] | [`Threads`]: threads as CPUs, mailboxes as interrupts, `Hardware` for the engine |
-//! | [`handler`] | serves a CPU's interrupts wherever it waits |
-//! | [`life`] | detects endless waits |
-//! | [`cost`] | measures the engine's own cost |
-//! | [`cores`] | the cores of the host, and pinning threads to them |
-//! | [`tables`] | one-level page tables: each space's, and the kernel's half |
-//! | [`tlb`] | a TLB per CPU, for tagged and global entries of any size; other CPUs can invalidate it by broadcast |
-//! | [`vm`] | the memory manager and workload files on this machine |
-//! | [`world`] | spaces, the kernel's half, frames, a page cache, and the oracle that checks each access |
-//! | [`stress`] | random programs |
-//! | [`pulse`] | detects whether a neighbour shared the core during a measurement |
-//!
 //! The crate has three uses:
 //!
 //! * the stress test (`cargo test -p quell-threads`; longer with `QUELL_STRESS_OPERATIONS`);
@@ -33,14 +19,14 @@
 
 pub mod cores;
 pub mod cost;
-pub mod handler;
-pub mod life;
-pub mod machine;
+mod handler;
+mod life;
+mod machine;
 pub mod pulse;
 pub mod stress;
-pub mod tables;
-pub mod tlb;
+mod tables;
+mod tlb;
 pub mod vm;
-pub mod world;
+mod world;
 
-pub use machine::Threads;
+use machine::Threads;

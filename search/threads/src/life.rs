@@ -22,7 +22,6 @@ pub const TURNS_A_SIGN: u64 = 64;
 /// It corresponds to four million iterations of a loop, or to 65 536 steps of a program, each of which checks for
 /// interrupts.
 pub const PATIENCE: u64 = 1 << 16;
-/// The number of consecutive rounds.
 const ROUNDS: u32 = 64;
 /// The number of signs between two checks of the other CPUs' signs.
 const SIGNS_A_LOOK: u64 = 64;

@@ -43,6 +43,7 @@ const STOPS_ONCE_IN: u16 = 16;
 /// the process.
 const LAST_RESORT: u32 = 4;
 
+#[derive(Default)]
 #[repr(align(128))]
 struct Cpu {
     mailbox: AtomicBool,
@@ -83,10 +84,12 @@ thread_local! {
 pub struct Threads<const STRESS: bool, T = FlatTable> {
     features: Features,
     cpus: Box<[Cpu]>,
-    tables: T,
+    pub(crate) tables: T,
     mutant: Option<&'static Mutant>,
-    skips_barrier: bool,
-    shares_lines_from: usize,
+    /// Whether the machine omits waits for broadcasts. It has an effect only with `STRESS`.
+    pub(crate) skips_barrier: bool,
+    /// See [`Hardware::shares_lines_from`].
+    pub(crate) shares_lines_from: usize,
     crowded: bool,
     hung: AtomicBool,
 }
@@ -98,17 +101,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
     /// If there is no CPU.
     pub fn with_tables(cpus: usize, tables: T, features: Features) -> Self {
         assert!(cpus > 0, "a machine needs a CPU");
-        let cpu = |_| Cpu {
-            mailbox: AtomicBool::new(false),
-            masked: AtomicBool::new(false),
-            root: AtomicU64::new(NO_ROOT),
-            tag: AtomicU64::new(0),
-            access: AtomicU64::new(0),
-            broadcasts: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            life: CpuStatus::default(),
-            tlb: Tlb::default(),
-        };
+        let cpu = |_| Cpu { root: AtomicU64::new(NO_ROOT), ..Cpu::default() };
         Threads {
             features,
             cpus: (0..cpus).map(cpu).collect(),
@@ -121,25 +114,8 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Returns the tables that the walkers read.
     pub fn tables(&self) -> &T {
         &self.tables
-    }
-
-    /// Makes the machine omit waits for broadcasts if `skips` is set. It has an effect only with `STRESS`.
-    #[must_use]
-    pub fn skipping_barrier(mut self, skips: bool) -> Self {
-        self.skips_barrier = skips;
-        self
-    }
-
-    /// Makes targets share cache lines in flushes of at least this many targets.
-    ///
-    /// See [`shares_lines_from`](Hardware::shares_lines_from).
-    #[must_use]
-    pub fn sharing_lines_from(mut self, targets: usize) -> Self {
-        self.shares_lines_from = targets;
-        self
     }
 
     /// Sets the mistake that engine and manager make while the machine runs.
@@ -152,12 +128,10 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self
     }
 
-    /// Returns the root that this CPU has loaded.
     pub fn root(&self) -> Option<Frame> {
         self.me().loaded_root()
     }
 
-    /// Returns the number of CPUs.
     pub fn cpus(&self) -> usize {
         self.cpus.len()
     }
@@ -352,7 +326,6 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Pauses for a moment, at random.
     fn stop_sometimes(&self) {
         if STRESS && roll(STOPS_ONCE_IN) == 0 {
             cores::nap();
@@ -510,6 +483,5 @@ fn may_use() -> Vec<usize> {
     cores::allowed().unwrap_or_default()
 }
 
-mod flat;
 #[cfg(test)]
 mod tests;

@@ -92,11 +92,10 @@ pub struct Report {
 
 /// Runs until the operations are done or a violation is found.
 pub fn run(plan: &StressConfig) -> Report {
-    let hw = Machine::new(plan.cpus, plan.spaces, plan.features)
-        .with_mutant(plan.mutant)
-        .with_kernel(plan.kernel)
-        .skipping_barrier(plan.skips_barrier)
-        .sharing_lines_from(plan.shares_lines_from);
+    let mut hw = Machine::new(plan.cpus, plan.spaces, plan.features).with_mutant(plan.mutant);
+    hw.tables.speculates_in_kernel = plan.kernel;
+    hw.skips_barrier = plan.skips_barrier;
+    hw.shares_lines_from = plan.shares_lines_from;
     let ground = EngineMemory::new(plan.cpus, plan.ledger);
     let engine = ground.engine(&hw, plan.policy);
     let world = World::new(&engine, plan.spaces, plan.frames);

@@ -5,7 +5,8 @@
 //! space, and one table for the kernel's half. The embedder (the code that uses the engine) writes them under its
 //! locks, and all CPUs walk them. The embedder also defines the other bits of a word.
 
-use quell::{Frame, PageSize};
+use crate::machine::Threads;
+use quell::{Features, Frame, PageSize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The tables that the machine's walkers read.
@@ -31,7 +32,6 @@ pub trait PageTables: Send + Sync {
 /// The result of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WalkResult {
-    /// The entry word.
     pub entry: u64,
     /// The size of the page that the entry maps.
     pub size: PageSize,
@@ -49,7 +49,6 @@ pub const PAGES: usize = 24;
 /// The embedder writes them under its lock, and all CPUs walk them.
 pub type Table = [AtomicU64; PAGES];
 
-/// The number of pages in the kernel's half.
 pub const KERNEL_PAGES: usize = 8;
 
 /// The number of the first page in the kernel's half.
@@ -57,7 +56,6 @@ pub const KERNEL_PAGES: usize = 8;
 /// Pages below it belong to spaces, and page `n` has entry `n` modulo [`PAGES`].
 pub const FIRST_KERNEL_PAGE: u32 = 1 << 30;
 
-/// The table of the kernel's half.
 pub type KernelTable = [AtomicU64; KERNEL_PAGES];
 
 /// The bit of an entry word that marks it as present. A word without it isn't cached.
@@ -68,16 +66,14 @@ pub const GLOBAL: u64 = 1 << 2;
 /// Page tables of one level.
 pub struct FlatTable {
     /// The tables of the spaces. Root `Frame(n)` is number `n`.
-    pub(crate) spaces: Box<[Table]>,
-    /// The table of the kernel's half.
-    pub(crate) kernel: KernelTable,
-    /// Whether TLBs fill speculatively from the kernel's half.
+    spaces: Box<[Table]>,
+    kernel: KernelTable,
+    /// Whether TLBs also fill speculatively from the kernel's half. It has an effect only with `STRESS`.
     pub(crate) speculates_in_kernel: bool,
 }
 
 impl FlatTable {
-    /// Creates empty tables for this many spaces and the kernel's half.
-    pub(crate) fn new(spaces: usize) -> Self {
+    fn new(spaces: usize) -> Self {
         FlatTable {
             spaces: (0..spaces).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             kernel: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -124,5 +120,27 @@ impl PageTables for FlatTable {
         } else {
             roll(PAGES as u16).into()
         }
+    }
+}
+
+/// The machine with tables of one level, for programs that write entries themselves.
+impl<const STRESS: bool> Threads<STRESS> {
+    /// Creates a machine of `cpus` CPUs with `tables` page tables. Root `Frame(n)` is table `n`.
+    ///
+    /// # Panics
+    /// If there is no CPU.
+    pub fn new(cpus: usize, tables: usize, features: Features) -> Self {
+        Threads::with_tables(cpus, FlatTable::new(tables), features)
+    }
+
+    /// Returns the table of the kernel's half.
+    ///
+    /// The half begins at page [`FIRST_KERNEL_PAGE`].
+    pub fn kernel_table(&self) -> &KernelTable {
+        &self.tables.kernel
+    }
+
+    pub fn table(&self, index: usize) -> &Table {
+        &self.tables.spaces[index]
     }
 }

@@ -30,7 +30,6 @@ struct Line {
     since: AtomicU64,
 }
 
-/// One CPU's TLB.
 pub struct Tlb {
     lines: Box<[Line]>,
 }
@@ -51,9 +50,7 @@ pub struct CachedEntry {
 /// The tag under which an entry is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryTag {
-    /// The entry is valid under this tag.
     Tag(Tag),
-    /// The entry is valid under all tags.
     All,
 }
 
@@ -186,68 +183,43 @@ mod tests {
     const BASE: CachedEntry = CachedEntry { entry: 5, size: PageSize::Base, root: 2, since: 0 };
     const SIZES: &[PageSize] = &[PageSize::Base, PageSize::Large];
 
-    #[test]
-    fn a_large_stride_takes_one_base_page() {
-        let tlb = Tlb::default();
-        let pages = [0, 2, 515];
-        for page in pages {
-            tlb.fill(EntryTag::Tag(Tag(1)), page, BASE);
-        }
-        let left_by = |start| {
-            tlb.invalidate(
-                Invalidation::Range {
-                    tag: Tag(1),
-                    range: PageRange { start: Page(start), pages: 1024, stride: PageSize::Large },
-                    scope: Scope::Leaf,
-                },
-                None,
-                SIZES,
-            );
-            pages.map(|page| tlb.find(EntryTag::Tag(Tag(1)), page, SIZES).is_some())
-        };
-        assert_eq!(left_by(0), [false, true, true]);
-        assert_eq!(left_by(3), [false, true, false]);
+    /// Fills pages under tags 1 and 2, and invalidates. Returns the pages that are left under each tag.
+    fn left_by(pages: &[u64], what: Invalidation) -> [Vec<u64>; 2] {
+        let (tlb, unders) = (Tlb::default(), [1, 2].map(|tag| EntryTag::Tag(Tag(tag))));
+        unders.iter().for_each(|&under| pages.iter().for_each(|&page| tlb.fill(under, page, BASE)));
+        tlb.invalidate(what, None, SIZES);
+        let left = |under, page: &u64| tlb.find(under, *page, SIZES).is_some();
+        unders.map(|under| pages.iter().copied().filter(|page| left(under, page)).collect())
+    }
+
+    fn range(start: u64, pages: u64, stride: PageSize) -> Invalidation {
+        let range = PageRange { start: Page(start), pages, stride };
+        Invalidation::Range { tag: Tag(1), range, scope: Scope::Leaf }
     }
 
     #[test]
     fn invalidation_takes_what_it_covers_and_leaves_the_rest() {
-        let tlb = Tlb::default();
-        let cached = BASE;
-        for page in 0..4 {
-            tlb.fill(EntryTag::Tag(Tag(1)), page, cached);
-            tlb.fill(EntryTag::Tag(Tag(2)), page, cached);
+        let pages = [0, 1, 2, 515];
+        for (what, left, left_of_other) in [
+            (range(1, 2, PageSize::Base), &[0, 515][..], &pages[..]),
+            // A large stride takes one base page.
+            (range(0, 1024, PageSize::Large), &[1, 2, 515], &pages),
+            (range(3, 1024, PageSize::Large), &[0, 1, 2], &pages),
+            (Invalidation::Tag(Tag(1)), &[], &pages),
+            (Invalidation::All, &[], &[]),
+        ] {
+            assert_eq!(left_by(&pages, what), [left, left_of_other], "{what:?}");
         }
-        tlb.invalidate(
-            Invalidation::Range {
-                tag: Tag(1),
-                range: PageRange::base(Page(1), 2),
-                scope: Scope::Leaf,
-            },
-            None,
-            SIZES,
-        );
-        let left = |tag| {
-            (0..4)
-                .map(|page| tlb.find(EntryTag::Tag(tag), page, SIZES).is_some())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(left(Tag(1)), [true, false, false, true]);
-        assert_eq!(left(Tag(2)), [true; 4]);
-        tlb.invalidate(Invalidation::Tag(Tag(2)), None, SIZES);
-        assert_eq!(left(Tag(2)), [false; 4]);
-        tlb.invalidate(Invalidation::All, None, SIZES);
-        assert_eq!(left(Tag(1)), [false; 4]);
     }
 
     #[test]
     fn what_is_the_kernels_stays_until_it_is_meant() {
         let tlb = Tlb::default();
-        let cached = BASE;
         let unders = [EntryTag::All, EntryTag::Tag(Tag(1)), EntryTag::Tag(Tag(2))];
         let kernel =
             Invalidation::Kernel { range: PageRange::base(Page(7), 1), scope: Scope::Leaf };
         let left_by = |what, loaded| {
-            (unders.iter()).for_each(|&under| tlb.fill(under, 7, cached));
+            (unders.iter()).for_each(|&under| tlb.fill(under, 7, BASE));
             tlb.invalidate(what, loaded, SIZES);
             unders.map(|under| tlb.find(under, 7, SIZES).is_some())
         };
@@ -266,12 +238,7 @@ mod tests {
             tlb.fill(EntryTag::Tag(Tag(1)), 600, large);
             let found = |page| tlb.find(EntryTag::Tag(Tag(1)), page, SIZES);
             assert_eq!((found(1023), found(1024)), (Some(large), None));
-            let what = Invalidation::Range {
-                tag: Tag(1),
-                range: PageRange::base(Page(start), 1),
-                scope: Scope::Leaf,
-            };
-            tlb.invalidate(what, None, SIZES);
+            tlb.invalidate(range(start, 1, PageSize::Base), None, SIZES);
             assert_eq!(found(512).is_none(), goes, "{start}");
         }
     }

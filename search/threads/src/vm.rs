@@ -5,23 +5,15 @@
 //! and stores are the processor's own. So if a copy is made too early, for example, or a frame is handed out too early,
 //! the mistake has its real effect.
 //!
-//! | part | contents |
-//! | --- | --- |
-//! | [`frames`] | memory: words, the history of each frame, the walk |
-//! | [`oracle`] | checks each access |
-//! | [`memory`] | the machine under the manager: frames and oracle behind `Threads` |
-//! | [`watch`] | detects programs that wait for each other for ever |
-//! | [`perform`] | runs a workload file on all CPUs |
-//!
 //! # Not modelled
 //!
 //! Time isn't modelled. Only reading the clock advances it, a sleep ends when its time would have come, and computing
 //! takes none. There are no broadcasts, so CPUs are interrupted. Remote memory nodes aren't slower.
 
-pub mod frames;
-pub mod memory;
-pub mod oracle;
-pub mod perform;
-pub mod watch;
+mod frames;
+mod memory;
+mod oracle;
+mod perform;
+mod watch;
 
 pub use perform::{ProgramRun, Report, RunError};

@@ -30,7 +30,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// The stress test's machine.
 pub type Machine = Threads<true>;
 
 /// The number of pages of the file. Each space maps all of them.
@@ -68,7 +67,6 @@ impl EntryWord {
         })
     }
 
-    /// Creates a present entry.
     pub fn new(frame: usize, owner: u64, version: u64, writable: bool) -> Self {
         EntryWord(
             PRESENT
@@ -95,7 +93,6 @@ impl EntryWord {
     pub fn writable(self) -> bool {
         self.0 & WRITABLE != 0
     }
-    /// Returns whether the word is a marker.
     pub fn is_marker(self) -> bool {
         self.0 & MARKER != 0
     }
@@ -103,7 +100,6 @@ impl EntryWord {
     pub fn frame(self) -> usize {
         (self.0 >> FRAME_SHIFT) as usize & ((1 << FRAME_BITS) - 1)
     }
-    /// Returns the version of the page.
     pub fn version(self) -> u64 {
         self.0 >> VERSION_SHIFT & COUNTER
     }
@@ -113,7 +109,6 @@ impl EntryWord {
     }
 }
 
-/// A frame's content word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Content(pub u64);
 
@@ -124,7 +119,6 @@ impl Content {
     pub fn new(owner: u64, file_page: usize, value: u64) -> Self {
         Content((owner & COUNTER) << 38 | (file_page as u64) << 32 | (value & 0xffff_ffff))
     }
-    /// Returns the frame's owner.
     pub fn owner(self) -> u64 {
         self.0 >> 38
     }
@@ -133,31 +127,24 @@ impl Content {
         let page = (self.0 >> 32) as usize & 0x3f;
         (page < FILE_PAGES).then_some(page)
     }
-    /// Returns the value.
     pub fn value(self) -> u64 {
         self.0 & 0xffff_ffff
     }
 }
 
-/// A frame of memory.
 pub struct FrameState {
-    /// The frame's only word.
     pub content: AtomicU64,
-    /// The frame's deferred flush.
     pub deferred_flush: DeferredFlush<Machine>,
 }
 
 /// The embedder's state of a space, which a lock protects.
 pub struct Layout {
-    /// The version of each page.
     pub versions: [u64; PAGES],
     /// The pages of the file that the pages from [`FIRST_FILE_PAGE`] on map.
     pub maps: [usize; FILE_PAGES],
 }
 
-/// An address space of the stress test.
 pub struct Space {
-    /// The engine's address space.
     pub engine: AddressSpace<Machine>,
     /// The index of the space's table.
     pub table: usize,
@@ -167,7 +154,6 @@ pub struct Space {
     pub completed: [AtomicU64; PAGES],
 }
 
-/// An address of the kernel's half.
 pub struct KernelPage {
     /// The lock of the address, with the state that it protects.
     pub state: Mutex<KernelAddress>,
@@ -178,7 +164,6 @@ pub struct KernelPage {
 /// The kernel's state of an address, which a lock protects.
 #[derive(Default)]
 pub struct KernelAddress {
-    /// The version of the page.
     pub version: u64,
     /// The stamp of the address's deferred flush, if there is one.
     pub deferred: Option<Stamp>,
@@ -188,7 +173,6 @@ pub struct KernelAddress {
 pub struct KernelHalf {
     /// The engine's space for global entries, and its space for other entries.
     pub spaces: [AddressSpace<Machine>; 2],
-    /// The addresses.
     pub pages: Vec<KernelPage>,
     /// The frames with deferred flushes, which wait to be reused.
     pub deferred: Mutex<VecDeque<usize>>,
@@ -218,7 +202,6 @@ impl KernelHalf {
         &self.spaces[page / KERNEL_PAGES_EACH]
     }
 
-    /// Returns a range of pages.
     pub fn range(first: usize, pages: usize) -> PageRange {
         PageRange::base(Page(u64::from(FIRST_KERNEL_PAGE) + first as u64), pages as u64)
     }
@@ -227,9 +210,7 @@ impl KernelHalf {
 /// A slot of the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheSlot {
-    /// The slot is empty.
     Empty,
-    /// The slot holds this frame.
     Filled(usize),
     /// The slot was emptied lazily and still names this frame.
     Emptied(usize),
@@ -238,7 +219,6 @@ pub enum CacheSlot {
 /// A frame in the free list.
 #[derive(Clone, Copy, Debug)]
 pub enum FreeFrame {
-    /// A frame that has been flushed.
     Clear(usize),
     /// A frame with a deferred flush, and the page of the file from which it came.
     Deferred(usize, usize),
@@ -246,17 +226,12 @@ pub enum FreeFrame {
 
 /// The state that all programs share.
 pub struct World {
-    /// The spaces.
     pub spaces: Vec<Space>,
-    /// The kernel's half.
     pub kernel: KernelHalf,
-    /// The frames.
     pub frames: Vec<FrameState>,
-    /// The page cache.
     pub slots: Vec<Mutex<CacheSlot>>,
     /// The value last written to each page of the file.
     pub written: Vec<AtomicU64>,
-    /// The frames without an owner.
     pub free: Mutex<VecDeque<FreeFrame>>,
     violation: Mutex<Option<Violation>>,
     stopped: AtomicBool,
@@ -264,21 +239,17 @@ pub struct World {
 
 /// The memory that an engine borrows.
 pub struct EngineMemory {
-    /// The state of each CPU.
     pub cpus: Vec<PerCpuData<'static, Machine>>,
-    /// The engine's ledger of deferred flushes.
     pub ledger: Vec<LedgerEntry<Machine>>,
 }
 
 impl EngineMemory {
-    /// Creates the memory for a machine of `cpus` CPUs.
     pub fn new(cpus: usize, ledger: usize) -> Self {
         EngineMemory {
             cpus: (0..cpus).map(|_| PerCpuData::new()).collect(),
             ledger: (0..ledger).map(|_| LedgerEntry::new()).collect(),
         }
     }
-    /// Creates an engine in this memory.
     pub fn engine<'m>(&'m self, hw: &'m Machine, policy: Policy) -> Engine<'m, Machine> {
         Engine::new(hw, &self.cpus, &self.ledger, policy).expect("the threads are such a machine")
     }
@@ -324,27 +295,22 @@ impl World {
         self.stop();
     }
 
-    /// Makes all programs end.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the programs should end.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Returns the first violation, if any.
     pub fn verdict(&self) -> Option<Violation> {
         self.violation.lock().unwrap_or_else(|held| held.into_inner()).clone()
     }
 
-    /// Returns the content of `frame`.
     pub fn content(&self, frame: usize) -> Content {
         Content(self.frames[frame].content.load(Ordering::Relaxed))
     }
 
-    /// Returns the range of one page.
     pub fn range(page: usize) -> PageRange {
         PageRange::base(Page(page as u64), 1)
     }

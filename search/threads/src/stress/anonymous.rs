@@ -2,8 +2,8 @@
 
 use super::program::Program;
 use crate::world::{EntryWord, FILE_PAGES, FIRST_FILE_PAGE, Space, World};
-use quell::{Frame, Hardware, Purpose, Scope};
-use quell_vm::contract::{Clause, Violation};
+use quell::{Purpose, Scope};
+use quell_vm::contract::Clause;
 
 impl<'a> Program<'a> {
     pub fn map(&mut self, space: &'a Space, page: usize) {
@@ -97,18 +97,12 @@ impl<'a> Program<'a> {
         gather.changed(&space.engine, World::range(page), Scope::Leaf);
         self.finish(gather);
         let captured = self.world.content(entry.frame());
-        for _ in 0..self.roll(200) {
-            self.poll();
-            self.hw.relax();
-        }
+        self.pause(200);
         let now = self.world.content(entry.frame());
         if captured != now {
-            let account = format!(
-                "{now:?} after {captured:?} was captured (space {}, page {page})",
-                space.table
-            );
-            let violation = Violation::new(Clause::C2, account).by(self.me);
-            self.world.report(violation.in_frame(Frame(entry.frame() as u64)));
+            let account = format!("{now:?} after {captured:?} was captured");
+            let at = format!("space {}, page {page}", space.table);
+            self.report(entry.frame(), &at, (Clause::C2, account));
         }
     }
 
@@ -130,10 +124,7 @@ impl<'a> Program<'a> {
                 }
             }
         }
-        for _ in 0..self.roll(100) {
-            self.poll();
-            self.hw.relax();
-        }
+        self.pause(100);
         self.finish(gather);
     }
 }

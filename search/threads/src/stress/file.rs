@@ -144,10 +144,7 @@ impl<'a> Program<'a> {
                     self.own(frame, file_page, value);
                     *slot = CacheSlot::Filled(frame);
                     written.store(value, Ordering::Release);
-                    for _ in 0..self.roll(50) {
-                        self.poll();
-                        self.hw.relax();
-                    }
+                    self.pause(50);
                     if let CacheSlot::Emptied(old) = before
                         && self
                             .engine

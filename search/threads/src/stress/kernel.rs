@@ -4,8 +4,7 @@
 use super::program::Program;
 use crate::tables::{FIRST_KERNEL_PAGE, KERNEL_PAGES, PAGES};
 use crate::world::{EntryWord, FILE_PAGES, KERNEL_PAGES_EACH, KernelAddress, KernelHalf, lock};
-use quell::{Frame, Hardware, Outcome, Purpose, Scope};
-use quell_vm::contract::Violation;
+use quell::{Hardware, Outcome, Purpose, Scope};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -23,10 +22,7 @@ impl<'a> Program<'a> {
     }
 
     fn lock_kernel(&self, page: usize) -> MutexGuard<'a, KernelAddress> {
-        lock(&self.world.kernel.pages[page].state, || {
-            self.poll();
-            self.hw.relax();
-        })
+        self.lock(&self.world.kernel.pages[page].state)
     }
 
     fn kernel_entry(&self, page: usize) -> EntryWord {
@@ -50,18 +46,12 @@ impl<'a> Program<'a> {
         }
         self.accesses += 1;
         let page = self.roll(KERNEL_PAGES);
-        let (world, me) = (self.world, self.me);
+        let world = self.world;
         let completed = world.kernel.pages[page].completed.load(Ordering::Relaxed);
         self.hw.access(FIRST_KERNEL_PAGE + page as u32, |cached| {
             let entry = EntryWord(cached.entry);
-            let content = world.content(entry.frame());
-            let breaks = |clause, account: String| {
-                let account = format!("{account} (page {page} of the kernel's half)");
-                let violation = Violation::new(clause, account).by(me);
-                world.report(violation.in_frame(Frame(entry.frame() as u64)));
-            };
-            if let Some((clause, account)) = entry.breaks(content, completed) {
-                breaks(clause, account);
+            if let Some(broken) = entry.breaks(world.content(entry.frame()), completed) {
+                self.report(entry.frame(), &format!("page {page} of the kernel's half"), broken);
             }
         });
     }

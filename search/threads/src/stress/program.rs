@@ -8,8 +8,8 @@ use quell::{AddressSpace, Batch, CpuId, Engine, Frame, FrameArray, Hardware, Pur
 use quell_vm::contract::{Clause, Violation};
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
 
 pub struct Program<'a> {
     pub world: &'a World,
@@ -41,18 +41,34 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// Runs a turn of a waiting loop, and takes interrupts.
+    fn wait(&self) {
+        self.poll();
+        self.hw.relax();
+    }
+
+    /// Waits for a random number of turns below `turns`.
+    pub fn pause(&mut self, turns: usize) {
+        (0..self.roll(turns)).for_each(|_| self.wait());
+    }
+
+    /// Takes a lock, and interrupts meanwhile.
+    pub fn lock<T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        lock(mutex, || self.wait())
+    }
+
     pub fn lock_space(&self, space: &'a Space) -> MutexGuard<'a, Layout> {
-        lock(&space.layout, || {
-            self.poll();
-            self.hw.relax();
-        })
+        self.lock(&space.layout)
     }
 
     pub fn lock_slot(&self, page: usize) -> MutexGuard<'a, CacheSlot> {
-        lock(&self.world.slots[page], || {
-            self.poll();
-            self.hw.relax();
-        })
+        self.lock(&self.world.slots[page])
+    }
+
+    /// Reports an access through an entry for `frame` that breaks a clause. `at` names the page.
+    pub fn report(&self, frame: usize, at: &str, (clause, account): (Clause, String)) {
+        let violation = Violation::new(clause, format!("{account} ({at})")).by(self.me);
+        self.world.report(violation.in_frame(Frame(frame as u64)));
     }
 
     pub fn table(&self, space: &Space) -> &'a Table {
@@ -72,7 +88,6 @@ impl<'a> Program<'a> {
         }
         self.accesses += 1;
         let world = self.world;
-        let me = self.me;
         // Acquire is needed because the kernel changes a file page in place, without a flush that orders the change.
         let written: [u64; FILE_PAGES] =
             std::array::from_fn(|page| world.written[page].load(Ordering::Acquire));
@@ -81,20 +96,17 @@ impl<'a> Program<'a> {
             let entry = EntryWord(cached.entry);
             let frame = entry.frame();
             let content = world.content(frame);
-            let breaks = |clause, account: String| {
-                let account = format!("{account} (space {}, page {page})", space.table);
-                let violation = Violation::new(clause, account).by(me);
-                world.report(violation.in_frame(Frame(frame as u64)));
+            let broken = if cached.root != space.table as u64 {
+                Some((Clause::C5, format!("walked from root {}", cached.root)))
+            } else {
+                entry.breaks(content, completed).or_else(|| {
+                    let (old, new) = (content.value(), written[content.file_page()?]);
+                    let account = || (Clause::C4, format!("reads {old} after {new} was written"));
+                    (old < new).then(account)
+                })
             };
-            if cached.root != space.table as u64 {
-                breaks(Clause::C5, format!("walked from root {}", cached.root));
-            } else if let Some((clause, account)) = entry.breaks(content, completed) {
-                breaks(clause, account);
-            } else if let Some(file_page) = content.file_page()
-                && content.value() < written[file_page]
-            {
-                let (old, new) = (content.value(), written[file_page]);
-                breaks(Clause::C4, format!("reads {old} after {new} was written"));
+            if let Some(broken) = broken {
+                self.report(frame, &format!("space {}, page {page}", space.table), broken);
             }
             if write && entry.writable() {
                 let value = content.value().wrapping_add(1);

@@ -14,12 +14,10 @@ use quell_vm::MemoryMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The words of a frame.
 pub type Words = [AtomicU64; TABLE_WORDS];
 
 /// The number of frames for which the host allocates memory at once.
 const CHUNK: u64 = 512;
-/// The initial content of memory.
 const JUNK: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 
 /// The events of a frame, each with its moment.
@@ -42,7 +40,6 @@ struct Chunk {
     histories: Box<[History]>,
 }
 
-/// All memory.
 pub struct Frames {
     map: MemoryMap,
     first: u64,
@@ -52,7 +49,6 @@ pub struct Frames {
 
 /// The result of a walk: the word of a present entry that maps a page.
 pub struct Leaf<'f> {
-    /// The entry's word.
     pub word: &'f AtomicU64,
     /// The word's value at the walk.
     pub raw: u64,
@@ -61,7 +57,6 @@ pub struct Leaf<'f> {
 }
 
 impl Frames {
-    /// Creates the memory of a map.
     pub fn new(map: MemoryMap) -> Self {
         let ends = |node: &quell_vm::Node| node.extent.first.0 + node.extent.frames;
         let first = map.nodes().iter().map(|node| node.extent.first.0).min();
@@ -75,7 +70,6 @@ impl Frames {
         }
     }
 
-    /// Returns the map of the memory nodes.
     pub fn map(&self) -> MemoryMap {
         self.map
     }
@@ -100,32 +94,25 @@ impl Frames {
         Some((chunk, (number % CHUNK) as usize))
     }
 
-    /// Returns the words of a frame, if it exists.
     pub fn find(&self, frame: Frame) -> Option<&Words> {
         let (chunk, index) = self.place(frame)?;
         Some(&chunk.words[index])
     }
 
-    /// Returns the words of a frame.
-    ///
-    /// # Panics
-    /// If there is no such frame.
-    pub fn words(&self, frame: Frame) -> &Words {
-        match self.find(frame) {
-            Some(words) => words,
-            None => panic!("frame {:#x} is outside the machine's memory", frame.0),
-        }
+    /// Returns the place of a frame. Panics if there is no such frame.
+    fn known(&self, frame: Frame) -> (&Chunk, usize) {
+        let place = self.place(frame);
+        place.unwrap_or_else(|| panic!("frame {:#x} is outside the machine's memory", frame.0))
     }
 
-    /// Returns the history of a frame.
-    ///
-    /// # Panics
-    /// If there is no such frame.
+    pub fn words(&self, frame: Frame) -> &Words {
+        let (chunk, index) = self.known(frame);
+        &chunk.words[index]
+    }
+
     pub fn history(&self, frame: Frame) -> &History {
-        match self.place(frame) {
-            Some((chunk, index)) => &chunk.histories[index],
-            None => panic!("frame {:#x} is outside the machine's memory", frame.0),
-        }
+        let (chunk, index) = self.known(frame);
+        &chunk.histories[index]
     }
 
     /// Walks from a root to the entry that maps a page.

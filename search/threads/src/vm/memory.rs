@@ -22,15 +22,12 @@ const ASLEEP: u32 = 16;
 
 /// The state behind the CPUs: memory, its oracle, and the clock.
 pub struct Memory {
-    /// The frames.
     pub frames: Frames,
-    /// The oracle.
     pub oracle: Oracle,
     clock: AtomicU64,
 }
 
 impl Memory {
-    /// Creates the memory of a machine with this many CPUs.
     pub fn new(map: MemoryMap, cpus: usize) -> Self {
         Memory { frames: Frames::new(map), oracle: Oracle::new(cpus), clock: AtomicU64::new(0) }
     }
@@ -40,7 +37,6 @@ impl Memory {
         self.clock.fetch_add(LOOK, Ordering::Relaxed)
     }
 
-    /// Returns the frames of an extent, one by one.
     fn each(&self, extent: Extent) -> impl Iterator<Item = &Words> {
         (0..extent.frames).map(move |offset| self.frames.words(extent.first.plus(offset)))
     }

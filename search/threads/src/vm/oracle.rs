@@ -35,9 +35,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The reason why a CPU is in the kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Activity {
-    /// A call.
     Call(Call),
-    /// A page fault.
     Fault,
 }
 
@@ -57,23 +55,19 @@ struct Revocations {
 
 /// An access that was made, or a store that is about to be made.
 pub struct AccessRecord {
-    /// The CPU that makes the access.
     pub cpu: CpuId,
     /// The root that the CPU has loaded.
     pub root: Frame,
-    /// The address.
     pub address: u64,
     /// The translation that the access uses.
     pub cached: CachedEntry,
     /// The frame that the access reaches.
     pub frame: Frame,
-    /// Whether the access is a store.
     pub store: bool,
     /// The value that was loaded or is to be stored.
     pub held: u64,
 }
 
-/// The oracle's state.
 #[derive(Default)]
 pub struct Oracle {
     under_way: Box<[Mutex<Option<OngoingCall>>]>,
@@ -87,23 +81,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Oracle {
-    /// Creates an oracle for this many CPUs.
     pub fn new(cpus: usize) -> Self {
         Oracle { under_way: (0..cpus).map(|_| Mutex::default()).collect(), ..Oracle::default() }
     }
 
-    /// Records a violation, if it's the first.
     pub fn report(&self, violation: Violation) {
         lock(&self.first).get_or_insert(violation);
         self.found.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the oracle has found a violation.
     pub fn has_found(&self) -> bool {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// Returns the first violation, if any.
     pub fn verdict(&self) -> Option<Violation> {
         lock(&self.first).clone()
     }
@@ -204,7 +194,6 @@ impl Oracle {
         })
     }
 
-    /// Records an event of the manager on a CPU.
     pub fn note(&self, memory: &Frames, cpu: CpuId, event: Event) {
         let now = memory.next_moment();
         let each = |first: Frame, frames: u64, what: &dyn Fn(&History)| {

@@ -31,11 +31,9 @@ pub const CALL: u64 = 64;
 struct ProgramProgress {
     /// The amount of its work.
     done: AtomicU64,
-    /// The number of its idle turns.
     idled: AtomicU64,
     /// The line of the workload file that it performs.
     line: AtomicU32,
-    /// Whether its program has ended.
     ended: AtomicBool,
 }
 
@@ -43,10 +41,8 @@ struct ProgramProgress {
 #[derive(Default)]
 pub struct IdleSnapshot(Vec<[u64; 2]>);
 
-/// The progress of all CPUs.
 pub struct Watch {
     cpus: Box<[ProgramProgress]>,
-    /// The number of progress reports.
     told: AtomicU64,
 }
 
@@ -65,7 +61,6 @@ fn count(word: &AtomicU64, more: u64) -> u64 {
 }
 
 impl Watch {
-    /// Creates a watch for this many CPUs.
     pub fn new(cpus: usize) -> Self {
         Watch {
             cpus: (0..cpus).map(|_| ProgramProgress::default()).collect(),
@@ -97,7 +92,6 @@ impl Watch {
         self.cpus[cpu].line.store(line, Ordering::Relaxed);
     }
 
-    /// Records that the CPU's program has ended.
     pub fn ends(&self, cpu: usize) {
         count(&self.cpus[cpu].done, 1);
         self.cpus[cpu].ended.store(true, Ordering::Relaxed);
