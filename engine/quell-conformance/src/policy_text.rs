@@ -70,7 +70,18 @@ impl<const N: usize> fmt::Write for ShortText<N> {
     }
 }
 
-/// The valid terms and details, for errors.
+/// The texts of an error before and after the wrong part, and the valid words.
+type Says = &'static [&'static str; 3];
+
+const TERM_MISSING: Says = &["a term is missing", "", EXPECTED];
+const TERM_MISSING_AFTER: Says = &["after `", "` a term is missing", EXPECTED];
+const NO_MECHANISM: Says = &["`", "` is not a mechanism", EXPECTED];
+const NO_DETAIL: Says = &["`", "` is not of the form key=value", DETAILS];
+const NO_KEY: Says = &["no detail `", "`", DETAILS];
+const NO_TAGS: Says = &["`", "`: expected a number from 1 to 65535, all or off", ""];
+const NO_CAP: Says = &["`", "`: expected at least 4096 bytes, like 8M, or none", ""];
+const NO_SWITCH: Says = &["`", "`: expected yes or no", ""];
+
 const EXPECTED: &str = "; expected baseline, all or S0 to S4, with + or - between them";
 const DETAILS: &str = "; there are tags, cap, concurrent, asynchronous and inline";
 
@@ -87,14 +98,13 @@ const DETAILS: &str = "; there are tags, cap, concurrent, asynchronous and inlin
 /// ```
 #[derive(Clone, Copy)]
 pub struct PolicyError {
-    /// The texts before and after the wrong part, and the valid words.
-    says: [&'static str; 3],
+    says: Says,
     /// The wrong part of the text, which we cut off if it's long.
     culprit: ShortText<40>,
 }
 
 impl PolicyError {
-    fn new(says: [&'static str; 3], culprit: &str) -> Self {
+    fn new(says: Says, culprit: &str) -> Self {
         let mut short = ShortText::EMPTY;
         // We cut off a long part.
         let _ = short.write_str(culprit);
@@ -122,7 +132,7 @@ fn parse_mechanism(text: &str) -> Result<Mechanism, PolicyError> {
     Mechanism::ALL
         .into_iter()
         .find(|mechanism| mechanism.name().eq_ignore_ascii_case(text))
-        .ok_or_else(|| PolicyError::new(["`", "` is not a mechanism", EXPECTED], text))
+        .ok_or_else(|| PolicyError::new(NO_MECHANISM, text))
 }
 
 /// Reads the terms.
@@ -130,7 +140,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
     let next = |text: &str| text.find(['+', '-']).unwrap_or(text.len());
     let mut end = next(text);
     let mut policy = match text[..end].trim() {
-        "" => return Err(PolicyError::new(["a term is missing", "", EXPECTED], "")),
+        "" => return Err(PolicyError::new(TERM_MISSING, "")),
         "baseline" => Policy::BASELINE,
         "all" => Policy::ALL,
         term => Policy::only(parse_mechanism(term)?),
@@ -140,12 +150,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
         let from = end + 1;
         end = from + next(&text[from..]);
         policy = match text[from..end].trim() {
-            "" => {
-                return Err(PolicyError::new(
-                    ["after `", "` a term is missing", EXPECTED],
-                    &text[..from],
-                ));
-            }
+            "" => return Err(PolicyError::new(TERM_MISSING_AFTER, &text[..from])),
             term if adds => policy.with(parse_mechanism(term)?),
             term => policy.without(parse_mechanism(term)?),
         };
@@ -169,34 +174,37 @@ fn bytes(text: &str) -> Option<u64> {
 /// Reads a detail into a policy.
 fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
     let text = text.trim();
-    let wrong = |says| PolicyError::new(["`", says, ""], text);
-    let form = || PolicyError::new(["`", "` is not of the form key=value", DETAILS], text);
-    let (key, value) = text.split_once('=').ok_or_else(form)?;
+    let wrong = |says| PolicyError::new(says, text);
+    let (key, value) = text.split_once('=').ok_or_else(|| wrong(NO_DETAIL))?;
     let (key, value) = (key.trim(), value.trim());
-    let switch = || match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(wrong("`: expected yes or no")),
+    let switch = match key {
+        "tags" => {
+            policy.tags = match (value, value.parse()) {
+                ("off", _) => TagPolicy::Off,
+                ("all", _) => TagPolicy::All,
+                (_, Ok(slots @ 1..)) => TagPolicy::Slots(slots),
+                _ => return Err(wrong(NO_TAGS)),
+            };
+            return Ok(());
+        }
+        "cap" => {
+            policy.cap_bytes = match (value, bytes(value)) {
+                ("none", _) => None,
+                (_, Some(bytes @ PAGE_BYTES..)) => Some(bytes),
+                _ => return Err(wrong(NO_CAP)),
+            };
+            return Ok(());
+        }
+        "concurrent" => &mut policy.concurrent,
+        "asynchronous" => &mut policy.asynchronous,
+        "inline" => &mut policy.inline_requests,
+        _ => return Err(PolicyError::new(NO_KEY, key)),
     };
-    match (key, value) {
-        ("tags", "off") => policy.tags = TagPolicy::Off,
-        ("tags", "all") => policy.tags = TagPolicy::All,
-        ("tags", _) => {
-            let slots = value.parse().ok().filter(|&slots| slots >= 1).map(TagPolicy::Slots);
-            let says = "`: expected a number from 1 to 65535, all or off";
-            policy.tags = slots.ok_or_else(|| wrong(says))?;
-        }
-        ("cap", "none") => policy.cap_bytes = None,
-        ("cap", _) => {
-            let bytes = bytes(value).filter(|&bytes| bytes >= PAGE_BYTES);
-            let says = "`: expected at least 4096 bytes, like 8M, or none";
-            policy.cap_bytes = Some(bytes.ok_or_else(|| wrong(says))?);
-        }
-        ("concurrent", _) => policy.concurrent = switch()?,
-        ("asynchronous", _) => policy.asynchronous = switch()?,
-        ("inline", _) => policy.inline_requests = switch()?,
-        _ => return Err(PolicyError::new(["no detail `", "`", DETAILS], key)),
-    }
+    *switch = match value {
+        "yes" => true,
+        "no" => false,
+        _ => return Err(wrong(NO_SWITCH)),
+    };
     Ok(())
 }
 
