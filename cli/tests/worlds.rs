@@ -5,8 +5,7 @@
 //! `quell-threads`, of our kernel and of the comparison with Linux.
 
 use quell::Policy;
-use quell_adversary::rehearsal::rehearse;
-use quell_adversary::workload::WorkloadRun as Schedules;
+use quell_adversary::workload::{WorkloadRun as Schedules, rehearse};
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Session, explore};
 use quell_clock::built_in;
 use quell_model::jobs::Job;

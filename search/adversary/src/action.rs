@@ -1,7 +1,10 @@
 //! Defines the possible next actions of a run, and whether two of them commute.
 
+use crate::word::AdversaryWord;
 use rustc_hash::FxBuildHasher;
+use std::fmt;
 use std::hash::BuildHasher;
+use std::sync::atomic::Ordering;
 
 /// The largest number of CPUs in a run.
 pub const MAX_CPUS: usize = crate::generated::program::MAX_CPUS;
@@ -24,7 +27,6 @@ const DRAIN: u8 = 4 * MAX_CPUS as u8;
 pub const ACTIONS: usize = DRAIN as usize + MAX_CPUS * BUFFER;
 const _: () = assert!(ACTIONS <= 64, "a set of actions fits into a word");
 
-/// The kind of an action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The CPU performs its next step.
@@ -64,7 +66,6 @@ impl Action {
     pub const fn cpu(self) -> usize {
         if self.0 < DRAIN { self.0 as usize % MAX_CPUS } else { (self.0 - DRAIN) as usize / BUFFER }
     }
-    /// Returns the action's kind.
     pub const fn kind(self) -> Kind {
         if self.0 < INTERRUPT {
             Kind::Step
@@ -115,17 +116,19 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     if enabled & Action::step(current).bit() != 0 {
         return Some(Action::step(current));
     }
-    let cpus = (0..MAX_CPUS).map(|offset| (current + offset) % MAX_CPUS);
-    for cpu in cpus {
-        let choices =
-            [Action::step(cpu).bit(), enabled & drains(cpu), Action::interrupt(cpu).bit()];
-        for set in choices {
-            if let Some(action) = members(set & enabled).next() {
-                return Some(action);
-            }
-        }
-    }
-    None
+    first_of(enabled, current, |cpu| {
+        [Action::step(cpu).bit(), drains(cpu), Action::interrupt(cpu).bit()]
+    })
+}
+
+/// Returns the first possible action in the order of the CPUs from `first` on, and of the sets of each.
+fn first_of(
+    enabled: Actions,
+    first: usize,
+    sets: impl Fn(usize) -> [Actions; 3],
+) -> Option<Action> {
+    let cpus = (0..MAX_CPUS).map(|offset| (first + offset) % MAX_CPUS);
+    cpus.flat_map(sets).find_map(|set| members(set & enabled).next())
 }
 
 /// The length of a CPU's turn in the fair part of a run, in decisions.
@@ -138,16 +141,9 @@ const TURN: u32 = 48;
 pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     // We hash the turns, so that no two waiting loops stay in step.
     let turn = FxBuildHasher.hash_one(decision / TURN) as usize % MAX_CPUS;
-    let cpus = (0..MAX_CPUS).map(|offset| (turn + offset) % MAX_CPUS);
-    for cpu in cpus {
-        let choices = [Action::interrupt(cpu).bit(), drains(cpu), Action::step(cpu).bit()];
-        for set in choices {
-            if let Some(action) = members(set & enabled).next() {
-                return Some(action);
-            }
-        }
-    }
-    None
+    first_of(enabled, turn, |cpu| {
+        [Action::interrupt(cpu).bit(), drains(cpu), Action::step(cpu).bit()]
+    })
 }
 
 /// A deviation from the fixed scheduler: a decision's number, and the choice made there.
@@ -188,7 +184,7 @@ pub(crate) fn nth(set: Actions, mut n: u32) -> Action {
 }
 
 /// The state that an action uses. It determines whether two actions commute.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Footprint {
     pub(crate) cpu: u8,
     /// Whether a store drains. That commutes with its CPU's later actions, unless they use the same state.
@@ -222,6 +218,74 @@ impl Footprint {
             && !translation
             && self.lines & other.lines == 0
     }
+}
+
+/// The kind of a program's access.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AccessKind {
+    Load,
+    Store,
+    /// An instruction fetch.
+    Fetch,
+}
+
+impl fmt::Display for AccessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AccessKind::Load => "load",
+            AccessKind::Store => "store",
+            AccessKind::Fetch => "fetch",
+        })
+    }
+}
+
+/// The next operation of a CPU.
+#[derive(Clone, Copy, PartialEq, Hash, Debug)]
+pub(crate) enum Op {
+    /// Begin its program.
+    Start,
+    Load(*const AdversaryWord, Ordering),
+    Store(*const AdversaryWord, Ordering),
+    /// Modify a word atomically.
+    Modify(*const AdversaryWord, Ordering),
+    /// Read or write shared state that isn't a word. A write waits until the CPU's stores are visible.
+    Touch {
+        /// Its address.
+        place: usize,
+        writes: bool,
+    },
+    /// A full memory barrier.
+    Fence,
+    /// A full barrier that also makes table writes visible to walkers.
+    Barrier,
+    /// The same barrier, which also completes the CPU's own broadcasts.
+    Complete,
+    /// An iteration of a waiting loop.
+    Relax,
+    /// Sleep until an interrupt or the clock wakes the CPU.
+    Halt,
+    /// Wait for interrupts after the end of the program.
+    Park,
+    /// Mask interrupts. A pending one may still be taken first.
+    Mask,
+    /// Invalidate translations of this CPU.
+    Invalidate,
+    /// Load or unload a root.
+    Root,
+    /// Send an invalidation to every CPU.
+    Broadcast,
+    /// Report to the oracle.
+    Note,
+    /// Send interrupts to a set of CPUs.
+    Send(u8),
+    /// Access user memory.
+    Access(AccessKind),
+    /// Access the content of a frame through the kernel's own mapping.
+    Content {
+        frame: u32,
+        /// Whether it is a write.
+        store: bool,
+    },
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@
 use crate::explore::{Budget, POLICIES, Report};
 use crate::generate::RecordedProgram;
 use crate::kind::MachineKind;
-use crate::rehearsal::rehearse;
 use crate::replay::replay_code;
 use crate::scenario::Scenario;
 use crate::session::Case;
 use crate::workload::WorkloadRun;
+use crate::workload::rehearse;
 use quell::Policy;
 use quell_conformance::PolicyText;
 use quell_vm::contract::Violation;

@@ -6,12 +6,12 @@
 
 mod operations;
 
-use crate::cell::AdversaryWord;
-use crate::footprint::PassedRulesCell;
+use crate::action::Op;
+use crate::footprint::PassedRules;
 use crate::machine::{Core, Verdict};
 use crate::mistake::{Mistake, OrderingMistake};
-use crate::op::Op;
 use crate::tables::Arena;
+use crate::word::AdversaryWord;
 use quell_mutants::Mutant;
 use quell_vm::sim::{fiber, heap};
 use std::cell::{Cell, RefCell, RefMut};
@@ -49,7 +49,6 @@ pub(crate) struct Context {
     cpu: Cell<u8>,
     /// The number of the mutant that is on; 0 if none.
     mutant: u32,
-    /// The ordering that is weakened, if any.
     weakened: Option<&'static OrderingMistake>,
     /// The number of the mutant whose places schedules watch; 0 if none.
     watched: u32,
@@ -61,7 +60,7 @@ pub(crate) struct Context {
     /// Whether the code has panicked.
     panicked: Cell<bool>,
     /// The mutants whose places runs have passed.
-    asked: Rc<PassedRulesCell>,
+    asked: Rc<Cell<PassedRules>>,
     /// Whether it matters when the run passes a mutant's place: for the schedule, or for the footprints.
     attends: bool,
     /// Whether the search compares the stacks of waiting CPUs.
@@ -75,6 +74,15 @@ struct MachineGuard<'c> {
     _off: heap::SystemAllocGuard,
 }
 
+/// Runs a closure when it's dropped, even by unwinding.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 thread_local! {
     static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
     /// The number of the mutant that is on outside runs, or 0.
@@ -85,7 +93,7 @@ impl Context {
     pub(crate) fn new(
         core: Box<Core>,
         arena: Rc<Arena>,
-        asked: Rc<PassedRulesCell>,
+        asked: Rc<Cell<PassedRules>>,
         mistake: Option<Mistake>,
         watched: Option<&'static Mutant>,
     ) -> Self {
@@ -129,47 +137,29 @@ impl Context {
     /// # Panics
     /// If the thread is in a run.
     pub(crate) fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct LeaveGuard;
-        impl Drop for LeaveGuard {
-            fn drop(&mut self) {
-                CURRENT.set(ptr::null());
-            }
-        }
         assert!(CURRENT.get().is_null(), "a run inside a run");
         CURRENT.set(ptr::from_ref(self));
-        let _leave = LeaveGuard;
+        let _leave = OnDrop(|| CURRENT.set(ptr::null()));
         body()
     }
 
     /// Makes every operation a point while `body` runs.
     pub(crate) fn loudly<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
-        struct HushGuard<'c>(&'c Context);
-        impl Drop for HushGuard<'_> {
-            fn drop(&mut self) {
-                self.0.mode.set(Mode::Quiet);
-            }
-        }
         self.with_kernel(kernel, || {
             self.mode.set(Mode::Loud);
-            let _hush = HushGuard(self);
+            let _hush = OnDrop(|| self.mode.set(Mode::Quiet));
             body()
         })
     }
 
     /// Calls `kernel` for interrupts while `body` runs.
     pub(crate) fn with_kernel<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
-        struct LeaveGuard<'c>(&'c Context);
-        impl Drop for LeaveGuard<'_> {
-            fn drop(&mut self) {
-                self.0.kernel.set(None);
-            }
-        }
         // The pointer has no lifetime; `_leave` clears it before the kernel's lifetime ends.
         let kernel: *const (dyn Kernel + '_) = kernel;
         // SAFETY: the two types differ only in a lifetime.
         let kernel: *const (dyn Kernel + 'static) = unsafe { std::mem::transmute(kernel) };
         self.kernel.set(Some(kernel));
-        let _leave = LeaveGuard(self);
+        let _leave = OnDrop(|| self.kernel.set(None));
         body()
     }
 
@@ -204,9 +194,7 @@ impl Context {
     /// Does nothing if the machine itself runs the code there: it uses functions of the engine, too.
     fn attend(&self, number: u32) {
         let _off = heap::off_for_now();
-        let Ok(mut core) = self.core.try_borrow_mut() else {
-            return;
-        };
+        let Ok(mut core) = self.core.try_borrow_mut() else { return };
         let (core, me) = (&mut *core, usize::from(self.cpu.get()));
         if self.watched == number {
             core.strategy.come_by(me, core.decisions);
@@ -289,7 +277,10 @@ fn makes(number: u32) -> bool {
     };
     // Before the run no other CPU runs, so it doesn't matter which places are passed.
     if context.mode.get() == Mode::Loud {
-        context.asked.insert(number as u16);
+        context.asked.update(|mut asked| {
+            asked.insert(number as u16);
+            asked
+        });
         if context.attends {
             context.attend(number);
         }
@@ -328,14 +319,9 @@ pub(crate) fn panicked(account: String) -> Option<String> {
 
 /// Runs `body` with no mutant on. Before a run, nothing would notice that a CPU waits for ever.
 pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
-    struct RestoreGuard<'c>(&'c Context, bool);
-    impl Drop for RestoreGuard<'_> {
-        fn drop(&mut self) {
-            self.0.spared.set(self.1);
-        }
-    }
     let context = expect();
-    let _back = RestoreGuard(context, context.spared.replace(true));
+    let spared = context.spared.replace(true);
+    let _back = OnDrop(|| context.spared.set(spared));
     body()
 }
 
@@ -375,13 +361,10 @@ pub(crate) fn interrupt_at_once(targets: u8) {
 /// Runs `body` with no operation a point, so that it observes the machine without affecting other CPUs. It works
 /// outside runs, too.
 pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
-    struct RestoreGuard<'c>(&'c Context, Mode);
-    impl Drop for RestoreGuard<'_> {
-        fn drop(&mut self) {
-            self.0.mode.set(self.1);
-        }
-    }
-    let _back = current().map(|context| RestoreGuard(context, context.mode.replace(Mode::Quiet)));
+    let _back = current().map(|context| {
+        let mode = context.mode.replace(Mode::Quiet);
+        OnDrop(move || context.mode.set(mode))
+    });
     body()
 }
 

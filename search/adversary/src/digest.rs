@@ -1,8 +1,8 @@
 //! Digests of states: hashes of bytes, sums over changes, and moments replaced by their ranks.
 
 use crate::action::MAX_CPUS;
-use crate::cell::AdversaryWord;
 use crate::oracle::Moment;
+use crate::word::AdversaryWord;
 use std::hash::{Hash, Hasher};
 use xxhash_rust::xxh3::xxh3_128;
 

@@ -48,7 +48,7 @@ pub struct Failure {
 }
 
 /// The results of a search.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Report {
     /// The number of schedules that ran to their end.
     pub schedules: u64,
@@ -95,17 +95,7 @@ pub fn search(
     exploration: &Exploration<'_>,
     mut progress: impl FnMut(u64, &Coverage) -> bool,
 ) -> (Report, Option<Violation>) {
-    let mut report = Report {
-        schedules: 0,
-        pruned: 0,
-        states: 0,
-        stands_for: 0.0,
-        decisions: 0,
-        exhaustive: false,
-        failure: None,
-        coverage: Coverage::default(),
-        missed: Vec::new(),
-    };
+    let mut report = Report::default();
     let mut search = match exploration.budget {
         Budget::Exhaustive(_) => Some(session.search()),
         _ => None,
@@ -304,9 +294,9 @@ mod tests {
     const BUSY: Scenario = Scenario {
         name: "busy",
         program: Script::Engine(BareProgram {
-            first: |k| k.map(0, 0, frame(0), true),
+            first: |k| _ = k.map(0, 0, frame(0), true),
             all: |k, _| {
-                if k.unmap(0, 0).is_none() {
+                if k.take(0, 0).is_none() {
                     loop {
                         k.lock(1);
                         k.unlock(1);

@@ -13,11 +13,10 @@
 //! A place is the line and column of the call in the source, so the numbers are the same in every run.
 
 use crate::action::MAX_CPUS;
+use crate::action::{AccessKind, Op};
 use crate::coverage::{Coverage, ReachGoal};
-use crate::op::{AccessKind, Op};
 use quell_mutants::Mutant;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
-use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::Location;
 
@@ -169,9 +168,7 @@ impl Footprints {
     /// Records that the CPU performs the operation at which it arrived.
     #[inline]
     pub(crate) fn step(&mut self, cpu: usize) {
-        let Some(mine) = self.about[cpu].take() else {
-            return;
-        };
+        let Some(mine) = self.about[cpu].take() else { return };
         for other in self.about.iter().flatten() {
             if other.word == mine.word && (other.writes || mine.writes) {
                 self.found.insert(key(OVERTAKES, other.site.0, mine.site.0));
@@ -221,11 +218,15 @@ impl PassedRules {
     /// Creates the set of the mutants with these numbers.
     pub(crate) fn numbered(numbers: impl Iterator<Item = u16>) -> Self {
         let mut set = PassedRules::default();
-        for number in numbers {
-            let (word, bit) = place_of(number);
-            set.0[word] |= bit;
-        }
+        numbers.for_each(|number| set.insert(number));
         set
+    }
+
+    /// Adds the mutant of this number.
+    #[inline]
+    pub(crate) fn insert(&mut self, number: u16) {
+        let (word, bit) = place_of(number);
+        self.0[word] |= bit;
     }
 
     /// Adds the mutants of another set.
@@ -233,23 +234,6 @@ impl PassedRules {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine |= theirs;
         }
-    }
-}
-
-/// An [`PassedRules`] that runs extend through a shared reference.
-#[derive(Debug, Default)]
-pub(crate) struct PassedRulesCell([Cell<u64>; MUTANTS / 64]);
-
-impl PassedRulesCell {
-    #[inline]
-    pub(crate) fn insert(&self, number: u16) {
-        let (word, bit) = place_of(number);
-        self.0[word].set(self.0[word].get() | bit);
-    }
-
-    /// Returns the mutants so far.
-    pub(crate) fn so_far(&self) -> PassedRules {
-        PassedRules(self.0.each_ref().map(Cell::get))
     }
 }
 

@@ -1,21 +1,22 @@
 //! Implements the adversary's machine for the engine and the memory manager.
 
-use crate::cell::AdversaryWord;
-use crate::cell::FRAME_WORDS;
-use crate::context::on_machine;
-use crate::context::{self, point};
+use crate::action::Op;
+use crate::broken::Boundary;
+use crate::context::{self, on_machine, point};
 use crate::coverage::MachineEvent;
 use crate::kind::MachineKind;
 use crate::machine::buffer::Fill;
-use crate::op::Op;
 use crate::tables;
+use crate::word::{AdversaryWord, FRAME_WORDS};
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag, TlbRules, Word,
+    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, Tag,
+    TlbRules, Word,
 };
 use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 use quell_zero::{PhysicalMemory, Strategy};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// The bytes of the kernel's half in a root table.
 const KERNEL_HALF: u64 = 0x6ba1f;
@@ -34,10 +35,13 @@ pub struct Adversary {
     /// before they run again.
     unscheduled: u8,
     memory: MemoryMap,
+    /// The mistake that the machine makes, if any.
+    mistake: Option<Boundary>,
+    /// Whether the mistake is suspended ([`Adversary::faultlessly`]).
+    spared: AtomicBool,
 }
 
 impl Adversary {
-    /// Creates a machine of this kind.
     pub fn new(kind: MachineKind, cpus: usize, memory: MemoryMap) -> Self {
         Self::with(kind, kind.features(cpus), 0, cpus, memory)
     }
@@ -52,7 +56,35 @@ impl Adversary {
         cpus: usize,
         memory: MemoryMap,
     ) -> Self {
-        Adversary { features, kind, first, cpus, unscheduled: 0, memory }
+        Adversary {
+            features,
+            kind,
+            first,
+            cpus,
+            unscheduled: 0,
+            memory,
+            mistake: None,
+            spared: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the mistake that the machine makes.
+    pub(crate) fn with_mistake(self, mistake: Option<Boundary>) -> Self {
+        Adversary { mistake, ..self }
+    }
+
+    /// Runs `body` without the mistake.
+    pub(crate) fn faultlessly<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.spared.store(true, Relaxed);
+        let result = body();
+        self.spared.store(false, Relaxed);
+        result
+    }
+
+    /// Returns the mistake, unless it is suspended.
+    #[inline]
+    pub(crate) fn mistake(&self) -> Option<Boundary> {
+        self.mistake.filter(|_| !self.spared.load(Relaxed))
     }
 
     /// Makes the machine a guest's, whose hypervisor deschedules some CPUs.
@@ -63,7 +95,6 @@ impl Adversary {
         Adversary { unscheduled, ..self }
     }
 
-    /// Returns the machine's kind.
     pub fn kind(&self) -> &MachineKind {
         &self.kind
     }
@@ -131,12 +162,16 @@ unsafe impl Hardware for Adversary {
     }
 
     fn fence(&self) {
+        if self.has(Boundary::FenceLeftOut) {
+            return;
+        }
         if !point(Op::Barrier) {
             on_machine(|core, _| core.mmu.barrier(core.now));
         }
     }
 
     fn invalidate(&self, what: Invalidation) {
+        let Some(what) = self.passed_on(what) else { return };
         if let (true, Invalidation::Range { tag, range, scope }) = (self.kind.pieces, what) {
             // The pieces are queued one by one and complete together, so the machine promises nothing before the last
             // one.
@@ -157,6 +192,7 @@ unsafe impl Hardware for Adversary {
     }
 
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        let keep = keep || self.has(Boundary::RootKeepsEntries);
         point(Op::Root);
         on_machine(|core, me| {
             core.say(me, || {
@@ -172,6 +208,9 @@ unsafe impl Hardware for Adversary {
     }
 
     fn unload_root(&self) {
+        if self.has(Boundary::RootStaysLoaded) {
+            return;
+        }
         point(Op::Root);
         on_machine(|core, me| {
             core.say(me, || "leaves its root".into());
@@ -180,6 +219,9 @@ unsafe impl Hardware for Adversary {
     }
 
     fn synchronize_text(&self) {
+        if self.has(Boundary::FetchedTextStays) {
+            return;
+        }
         point(Op::Invalidate);
         on_machine(|core, me| {
             core.say(me, || "drops fetched instructions".into());
@@ -188,10 +230,15 @@ unsafe impl Hardware for Adversary {
     }
 
     fn flush_answered(&self) {
-        self.bell().fetch_add(BELL_STEP, Ordering::Release);
+        if !self.has(Boundary::AnswerUnheard) {
+            self.bell().fetch_add(BELL_STEP, Release);
+        }
     }
 
     fn flush_on_reentry(&self, target: CpuId) -> bool {
+        if self.has(Boundary::ReentryUnflushed) {
+            return true;
+        }
         let cpu = usize::from(target.0.wrapping_sub(self.first));
         if cpu >= self.cpus || self.unscheduled >> cpu & 1 == 0 {
             return false;
@@ -205,6 +252,9 @@ unsafe impl Hardware for Adversary {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
+        if self.has(Boundary::SkipInterrupt) {
+            return;
+        }
         let set = on_machine(|core, me| core.check_targets(me, self.first, targets));
         if point(Op::Send(set)) {
             on_machine(|core, me| core.send(me, set));
@@ -221,7 +271,9 @@ unsafe impl Hardware for Adversary {
     }
 
     fn restore_interrupts(&self, were_on: bool) {
-        on_machine(|core, me| core.unmask(me, were_on));
+        if !self.has(Boundary::InterruptsStayOff) {
+            on_machine(|core, me| core.unmask(me, were_on));
+        }
     }
 
     fn relax(&self) {
@@ -247,6 +299,10 @@ impl PhysicalMemory for Adversary {
 
 impl Broadcast for Adversary {
     fn start(&self, what: Invalidation) {
+        let Some(what) = self.passed_on(what) else { return };
+        if self.has(Boundary::WholeTagStaysLocal) && matches!(what, Invalidation::Tag(_)) {
+            return self.invalidate(what);
+        }
         point(Op::Broadcast);
         on_machine(|core, me| {
             core.say(me, || format!("{what:?}"));
@@ -255,8 +311,10 @@ impl Broadcast for Adversary {
     }
 
     fn complete(&self) {
-        point(Op::Complete);
-        on_machine(|core, me| core.complete_broadcasts(me));
+        if !self.has(Boundary::SkipBarrier) {
+            point(Op::Complete);
+            on_machine(|core, me| core.complete_broadcasts(me));
+        }
     }
 }
 
@@ -314,7 +372,10 @@ unsafe impl Machine for Adversary {
             keeps_refused: false,
             keeps_absent: false,
             user_excludes_kernel: true,
-            break_before_make: self.kind.break_before_make,
+            break_before_make: match self.has(Boundary::RulesOfAnother) {
+                true => Break::Never,
+                false => self.kind.break_before_make,
+            },
         }
     }
 

@@ -47,7 +47,7 @@ pub struct MachineKind {
     /// Whether user mode has its own tag (page-table isolation).
     ///
     /// Then the engine flushes the kernel's half of a space, and the return to user mode flushes the user's half
-    /// ([`isolation`](crate::isolation)). Only scenarios marked for isolation run there.
+    /// ([`user_half`](crate::machine::user_half)). Only scenarios marked for isolation run there.
     pub isolated: bool,
     /// Whether a range is invalidated piece by piece. The pieces are complete only together, at the end.
     pub pieces: bool,
@@ -222,29 +222,20 @@ const ARM: MachineKind = MachineKind {
     about: "AArch64 with so few ASIDs that they run out all the time",
     tags: Tags::Global(0),
     stores: Stores::Unordered,
-    reorders: false,
     lagging_walkers: true,
     break_before_make: Break::Translation,
     hardware_dirty: false,
     level_hints: true,
     blocks: true,
-    isolated: false,
-    pieces: false,
-    shares_lines_from: usize::MAX,
+    ..X86
 };
 
 const RISCV: MachineKind = MachineKind {
-    isolated: false,
     name: "riscv",
     about: "RISC-V with per-hart ASIDs and weakly ordered stores",
-    tags: Tags::PerCpu(2),
     stores: Stores::Unordered,
-    reorders: false,
-    lagging_walkers: false,
     break_before_make: Break::Never,
     hardware_dirty: false,
-    level_hints: false,
     blocks: true,
-    pieces: false,
-    shares_lines_from: usize::MAX,
+    ..X86
 };

@@ -17,61 +17,43 @@
 //! A CPU that waits in a loop ([`quell::Hardware::relax`]) is picked again only after a word has changed that it read
 //! since its last iteration. Otherwise it would read the same again. So loops end. If one CPU waits and no CPU can do
 //! anything, the machine reports a deadlock (C7).
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | here | the state, and interrupts |
-//! | [`choose`] | the possible next actions |
-//! | [`touched`] | the footprint of each action |
-//! | [`memory`] | words, frames, store buffers |
-//! | [`access`] | translations, and accesses through them |
-//! | [`bystanders`] | the accesses that programs could make at a moment |
-//! | [`note`] | the kernel's reports to the judge |
-//! | [`misuse`] | requests that the machine doesn't allow |
-//! | [`buffer`] | a CPU's stores that others don't see yet |
-//! | [`past`] | past values of words, and how far back each CPU may look |
-//! | [`watch`] | the words that a CPU has read and waits for |
-//! | [`saved`] | a machine with which further runs begin |
-//! | [`state`] | the whole state at a moment, as a number |
 
 mod access;
 pub(crate) mod buffer;
 mod bystanders;
 mod choose;
 mod memory;
-mod misuse;
 mod note;
 mod past;
 mod saved;
 mod state;
-mod touched;
-mod user_half;
+pub(crate) mod user_half;
 mod watch;
 
+use crate::action::Op;
 use crate::action::{Action, Actions, Deviation, MAX_CPUS};
-use crate::cell::{AdversaryWord, FRAME_WORDS};
 use crate::coverage::MachineEvent;
 use crate::digest::{Digest, Locals, Sums};
 use crate::footprint::Footprints;
-use crate::isolation::UserHalfState;
 use crate::kind::MachineKind;
 use crate::mmu::Mmu;
-use crate::op::Op;
 use crate::oracle::{Moment, Oracle};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, RunEvent};
 use crate::vm_kernel::FIRST_PROCESS;
+use crate::word::{AdversaryWord, FRAME_WORDS};
 pub(crate) use saved::SavedMachine;
 
 use buffer::{BufferedOp, Fill, StoreBuffer, Target};
 use past::Past;
-use quell::{CpuId, Features, Invalidation};
+use quell::{CpuId, Features, Frame, Invalidation};
 use quell_vm::contract::{AbstractMachine, Clause, Violation};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
+use user_half::UserHalfState;
 use watch::Watch;
 
 /// How a CPU that has arrived at an operation continues.
@@ -180,7 +162,6 @@ pub(crate) struct Text {
     done: bool,
 }
 
-/// The machine.
 pub(crate) struct Core {
     /// The last change of the kernel's text.
     text: Option<Text>,
@@ -269,8 +250,12 @@ pub enum AccessOutcome {
         /// The accessed frame, if the tables lead elsewhere by now and this CPU has no buffered store to the frame.
         stale: Option<u32>,
     },
-    /// The access faulted.
     Fault,
+}
+
+/// Returns a violation by a CPU in a frame.
+fn breach(clause: Clause, account: impl Into<String>, cpu: usize, frame: u32) -> Violation {
+    Violation::new(clause, account).by(CpuId(cpu as u16)).in_frame(Frame(frame.into()))
 }
 
 impl Core {
@@ -294,7 +279,7 @@ impl Core {
             waiting: 0,
             brisk: false,
             picked: Action::step(0),
-            mmu: Mmu::new(count, frames, tables),
+            mmu: Mmu::new(Rc::clone(&arena), count, frames, tables),
             oracle: Oracle::new(frames),
             abstract_machine: AbstractMachine::default(),
             content: vec![[0; FRAME_WORDS]; frames].into(),
@@ -346,7 +331,7 @@ impl Core {
         self.waiting = 0;
         self.brisk = false;
         self.past.clear();
-        self.mmu.reset(&self.arena, levels, &self.kind, receipts);
+        self.mmu.reset(levels, &self.kind, receipts);
         self.oracle.reset();
         self.abstract_machine.reset(self.count, FIRST_PROCESS);
         self.text = None;

@@ -24,13 +24,8 @@
 
 mod breaks;
 mod held;
-mod leaves;
-mod meetings;
-mod own_half;
-mod sides;
-
 pub(crate) use breaks::EntryConflict;
-pub(crate) use leaves::Leaf;
+pub(crate) use held::Leaf;
 
 use crate::digest::{Digest, Moments};
 use crate::kind::MachineKind;
@@ -38,20 +33,20 @@ use crate::oracle::{Moment, Oracle};
 use crate::tables::{
     ACCESSED, Arena, BLOCK, CONTIGUOUS, DIRTY, GLOBAL, PRESENT, TABLE, USER, frame_of,
 };
-use held::{GLOBAL_TAG, OverwrittenEntry, Pointer, Tlb};
-use leaves::Path;
+use held::{GLOBAL_TAG, OverwrittenEntry, Path, Pointer, TableStates, Tlb};
 use quell::{Break, Invalidation};
 use quell_arch::x86_64::isolation::user_tag;
 use quell_vm::machine::Level;
-use sides::TableStates;
 use std::hash::Hash;
 use std::ops::Range;
+use std::rc::Rc;
 
 /// The number of tags under which a TLB holds rubbish when its CPU starts.
 const JUNK_TAGS: u16 = 3;
 
 /// The translation hardware of all CPUs.
 pub(crate) struct Mmu {
+    arena: Rc<Arena>,
     levels: u8,
     lagging: bool,
     level_hints: bool,
@@ -92,8 +87,9 @@ pub(crate) struct SavedMmu {
 impl Mmu {
     /// Creates the hardware of `cpus` CPUs, on a machine with `frames` frames. Only the first `tables` of these can be
     /// page-table pages.
-    pub(crate) fn new(cpus: usize, frames: usize, tables: usize) -> Self {
+    pub(crate) fn new(arena: Rc<Arena>, cpus: usize, frames: usize, tables: usize) -> Self {
         Mmu {
+            arena,
             levels: 2,
             lagging: false,
             level_hints: false,
@@ -111,12 +107,12 @@ impl Mmu {
     }
 
     /// Saves the state of the translation hardware, including the words of the tables.
-    pub(crate) fn save(&self, arena: &Arena) -> SavedMmu {
+    pub(crate) fn save(&self) -> SavedMmu {
         let words = (0..self.sides.tables()).flat_map(|table| {
             self.written_words(table).map(move |index| SavedWord {
                 table,
                 index,
-                word: arena.table(table)[index].peek(),
+                word: self.arena.table(table)[index].peek(),
                 written: self.sides.written((table, index)),
             })
         });
@@ -130,10 +126,10 @@ impl Mmu {
     }
 
     /// Restores a saved state.
-    pub(crate) fn restore(&mut self, arena: &Arena, saved: &SavedMmu) {
-        self.zero_tables(arena);
+    pub(crate) fn restore(&mut self, saved: &SavedMmu) {
+        self.zero_tables();
         for saved in &saved.words {
-            arena.table(saved.table)[saved.index].poke(saved.word);
+            self.arena.table(saved.table)[saved.index].poke(saved.word);
             let place = (saved.table, saved.index);
             self.sides.use_word(place);
             self.sides.set_written(place, saved.written);
@@ -152,7 +148,7 @@ impl Mmu {
     }
 
     /// Forgets a run and zeroes the tables. With `receipts`, initiators may continue before their targets have flushed.
-    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind, receipts: bool) {
+    pub(crate) fn reset(&mut self, levels: u8, kind: &MachineKind, receipts: bool) {
         self.levels = levels;
         self.lagging = kind.lagging_walkers;
         self.level_hints = kind.level_hints;
@@ -167,7 +163,7 @@ impl Mmu {
         self.meetings.clear();
         self.kernel = None;
         self.mapped.fill(0);
-        self.zero_tables(arena);
+        self.zero_tables();
         for tlb in &mut self.tlbs {
             tlb.root = None;
             tlb.tag = 0;
@@ -177,24 +173,14 @@ impl Mmu {
             // A TLB may hold anything when its CPU starts.
             let users = (1..JUNK_TAGS).filter(|_| kind.isolated);
             let users = users.map(|tag| user_tag(quell::Tag(tag)).0);
-            tlb.leaves.extend((0..JUNK_TAGS).chain(users).map(|tag| Leaf {
-                tag,
-                level: 0,
-                page: 0,
-                from: 0,
-                word: PRESENT | USER,
-                via: 0,
-                root: 0,
-                written: 0,
-                until: 0,
-                path: Path { since: 0, cut: 0 },
-            }));
+            let junk = |tag| Leaf::junk(tag, 0, PRESENT | USER, (0, 0));
+            tlb.leaves.extend((0..JUNK_TAGS).chain(users).map(junk));
         }
         self.lags.clear();
     }
 
-    fn zero_tables(&mut self, arena: &Arena) {
-        self.sides.clear(|table, index| arena.table(table)[index].poke(0));
+    fn zero_tables(&mut self) {
+        self.sides.clear(|table, index| self.arena.table(table)[index].poke(0));
     }
 
     /// Returns whether a table entry maps this frame, or a large page that begins with it.
@@ -280,7 +266,6 @@ impl Mmu {
     /// Records that a table word has changed in memory.
     pub(crate) fn written(
         &mut self,
-        arena: &Arena,
         now: Moment,
         (table, index): (u32, usize),
         (old, new): (u64, u64),
@@ -310,7 +295,7 @@ impl Mmu {
                 continue;
             }
             self.tlbs[cpu].end(&gone, unseen);
-            self.start(arena, cpu, table, index, new, written);
+            self.start(cpu, table, index, new, written);
         }
         if self.lagging && old & PRESENT != 0 {
             self.lags.push(gone);
@@ -348,15 +333,7 @@ impl Mmu {
     }
 
     /// Records that a word can be walked from now on.
-    fn start(
-        &mut self,
-        arena: &Arena,
-        cpu: usize,
-        table: u32,
-        index: usize,
-        word: u64,
-        written: Moment,
-    ) {
+    fn start(&mut self, cpu: usize, table: u32, index: usize, word: u64, written: Moment) {
         if word & PRESENT == 0 {
             return;
         }
@@ -366,22 +343,14 @@ impl Mmu {
             let pointer = self.tlbs[cpu].pointers[at];
             if pointer.tag == tag && pointer.table == table {
                 self.judge_new(cpu, &pointer, index, word);
-                self.add(arena, cpu, pointer, index, word, written);
+                self.add(cpu, pointer, index, word, written);
             }
             at += 1;
         }
     }
 
     /// Adds the entry at `index` of the table that `from` points to.
-    fn add(
-        &mut self,
-        arena: &Arena,
-        cpu: usize,
-        from: Pointer,
-        index: usize,
-        word: u64,
-        written: Moment,
-    ) {
+    fn add(&mut self, cpu: usize, from: Pointer, index: usize, word: u64, written: Moment) {
         let page = from.base + index as u64 * Level(from.level).pages();
         if word & TABLE == 0 || from.level == 0 {
             let global = self.is_global(&from, word);
@@ -418,7 +387,7 @@ impl Mmu {
             until: Moment::MAX,
             path: from.path.to(written),
         };
-        self.add_pointer(arena, cpu, pointer);
+        self.add_pointer(cpu, pointer);
     }
 
     /// Returns whether a leaf in the table that `from` points to is the same under every tag.
@@ -426,7 +395,7 @@ impl Mmu {
         word & GLOBAL != 0 && self.kernel == Some(from.root)
     }
 
-    fn add_pointer(&mut self, arena: &Arena, cpu: usize, pointer: Pointer) {
+    fn add_pointer(&mut self, cpu: usize, pointer: Pointer) {
         let same = |p: &&mut Pointer| {
             (p.tag, p.level, p.base, p.table, p.via, p.root)
                 == (
@@ -446,24 +415,24 @@ impl Mmu {
             }
             None => self.tlbs[cpu].pointers.push(pointer),
         }
-        self.scan(arena, cpu, pointer);
+        self.scan(cpu, pointer);
     }
 
     /// Adds everything in the table that `pointer` points to.
-    fn scan(&mut self, arena: &Arena, cpu: usize, pointer: Pointer) {
+    fn scan(&mut self, cpu: usize, pointer: Pointer) {
         // Only the first frames can be tables, and only these have words.
         if pointer.table >= self.sides.tables() {
             return;
         }
         let judged = self.may_contradict(cpu, &pointer);
         for index in self.written_words(pointer.table) {
-            let word = arena.table(pointer.table)[index].peek();
+            let word = self.arena.table(pointer.table)[index].peek();
             if word & PRESENT != 0 {
                 if judged {
                     self.judge_new(cpu, &pointer, index, word);
                 }
                 let written = self.sides.written((pointer.table, index));
-                self.add(arena, cpu, pointer, index, word, written);
+                self.add(cpu, pointer, index, word, written);
             }
         }
         for at in 0..self.lags.len() {
@@ -472,7 +441,7 @@ impl Mmu {
                 let mut from = pointer;
                 from.path.cut = from.path.cut.min(gone.at);
                 self.judge_new(cpu, &from, gone.index, gone.old);
-                self.add(arena, cpu, from, gone.index, gone.old, gone.written);
+                self.add(cpu, from, gone.index, gone.old, gone.written);
             }
         }
     }
@@ -495,23 +464,13 @@ impl Mmu {
         self.tlbs[cpu].will_lose(leaf, (what, sent), kind)
     }
 
-    /// Loads a root.
-    pub(crate) fn load_root(
-        &mut self,
-        arena: &Arena,
-        cpu: usize,
-        now: Moment,
-        root: u32,
-        tag: u16,
-        keep: bool,
-    ) {
-        self.load_half(arena, cpu, now, (root, tag), keep, false);
+    pub(crate) fn load_root(&mut self, cpu: usize, now: Moment, root: u32, tag: u16, keep: bool) {
+        self.load_half(cpu, now, (root, tag), keep, false);
     }
 
     /// Loads a root under a tag. In `user` mode the walker reaches nothing of the kernel's half.
     pub(crate) fn load_half(
         &mut self,
-        arena: &Arena,
         cpu: usize,
         now: Moment,
         (root, tag): (u32, u16),
@@ -529,17 +488,17 @@ impl Mmu {
         for at in 0..tlb.pointers.len() {
             let pointer = self.tlbs[cpu].pointers[at];
             if pointer.tag == tag {
-                self.scan(arena, cpu, pointer);
+                self.scan(cpu, pointer);
             }
         }
-        self.walk_from(arena, cpu, root);
+        self.walk_from(cpu, root);
         if !user {
-            self.walk_kernel(arena, cpu);
+            self.walk_kernel(cpu);
         }
     }
 
     /// Makes the tables of this root reachable for walks under the loaded tag.
-    pub(super) fn walk_from(&mut self, arena: &Arena, cpu: usize, root: u32) {
+    pub(super) fn walk_from(&mut self, cpu: usize, root: u32) {
         let pointer = Pointer {
             tag: self.tlbs[cpu].tag,
             level: self.levels - 1,
@@ -551,7 +510,7 @@ impl Mmu {
             until: Moment::MAX,
             path: Path { since: 0, cut: Moment::MAX },
         };
-        self.add_pointer(arena, cpu, pointer);
+        self.add_pointer(cpu, pointer);
     }
 
     /// Returns a freed page-table page that a CPU's walker can still read, and the first page that it spans. `dead`
@@ -577,12 +536,12 @@ impl Mmu {
     }
 
     /// Returns the present result of a walk from this root, which is loaded.
-    pub(crate) fn walk(&self, arena: &Arena, cpu: usize, root: u32, page: u64) -> Option<Leaf> {
+    pub(crate) fn walk(&self, cpu: usize, root: u32, page: u64) -> Option<Leaf> {
         let tlb = &self.tlbs[cpu];
         let mut table = root;
         for level in (0..self.levels).rev() {
             let index = Level(level).index(quell::Page(page));
-            let word = arena.pages().get(table as usize)?[index].peek();
+            let word = self.arena.pages().get(table as usize)?[index].peek();
             if word & PRESENT == 0 {
                 return None;
             }
@@ -604,5 +563,58 @@ impl Mmu {
             table = frame_of(word);
         }
         None
+    }
+
+    pub(super) fn walk_kernel(&mut self, cpu: usize) {
+        if let Some(kernel) = self.kernel {
+            self.walk_from(cpu, kernel);
+        }
+    }
+
+    /// Gives the kernel its own half under this root. This CPU's TLB holds junk for the page `junk`.
+    pub(crate) fn use_kernel(&mut self, cpu: usize, root: u32, junk: Option<u64>) {
+        self.kernel = Some(root);
+        let junk = junk.map(|page| Leaf::junk(GLOBAL_TAG, page, PRESENT, (root, root + 1)));
+        self.tlbs[cpu].leaves.extend(junk);
+        self.walk_kernel(cpu);
+    }
+
+    /// Returns the root of the kernel's half.
+    pub(crate) fn kernel(&self) -> Option<u32> {
+        self.kernel
+    }
+
+    /// Unloads the loaded root. If the kernel has its own half, that one stays loaded alone, under tag 0.
+    pub(crate) fn unload_root(&mut self, cpu: usize, now: Moment) {
+        if self.leave(cpu, now) && self.kernel.is_some() {
+            let tlb = &mut self.tlbs[cpu];
+            tlb.drop_tag(0);
+            tlb.tag = 0;
+            self.walk_kernel(cpu);
+        }
+    }
+
+    /// Ends all walks from the loaded root. Returns whether there was one.
+    pub(super) fn leave(&mut self, cpu: usize, now: Moment) -> bool {
+        let tlb = &mut self.tlbs[cpu];
+        // Without a root, only the kernel's half was walked.
+        let left = tlb.root.take().is_some();
+        if !left && self.kernel.is_none() {
+            return false;
+        }
+        for p in &mut tlb.pointers {
+            p.until = p.until.min(now);
+            // The root of the kernel's half still leads to its tables.
+            if self.kernel != Some(p.root) {
+                p.path.cut = p.path.cut.min(now);
+            }
+        }
+        for l in tlb.leaves.iter_mut().filter(|l| l.tag != GLOBAL_TAG) {
+            l.until = l.until.min(now);
+            if self.kernel != Some(l.root) {
+                l.path.cut = l.path.cut.min(now);
+            }
+        }
+        left
     }
 }

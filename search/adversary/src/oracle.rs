@@ -8,7 +8,7 @@
 //! was filled. This one judges every timing at once: the times at which an entry could have been filled
 //! ([`mmu`](crate::mmu)). So the two share clauses and events, but not the comparisons.
 
-use crate::op::AccessKind;
+use crate::action::AccessKind;
 use quell::{CpuId, Frame, Page};
 use quell_vm::contract::{Clause, Violation};
 use rustc_hash::FxHasher;
@@ -51,7 +51,6 @@ pub struct RevokedRight {
     /// Mappings that are made later stay allowed, because the call didn't remove them. For example, the page may have
     /// been mapped and unmapped again before the call returned.
     pub began: Moment,
-    /// The moment at which the call returned.
     pub at: Moment,
     /// The CPU that made the call.
     pub by: u8,
@@ -78,9 +77,7 @@ impl RevokedRight {
 pub struct UsedTranslation {
     /// The root from which it was walked.
     pub root: u32,
-    /// The page.
     pub page: u64,
-    /// The frame.
     pub frame: u32,
     /// The moment at which the translation's entry was written.
     pub written: Moment,
@@ -125,7 +122,6 @@ impl Oracle {
         self.expected.clone_from(&saved.expected);
     }
 
-    /// Returns the history of a frame.
     pub fn frame(&self, frame: u32) -> &History {
         &self.frames[frame as usize]
     }

@@ -3,7 +3,6 @@
 use crate::bare_kernel::{self, BareKernel, BareProgram};
 use crate::coverage::{Coverage, ReachGoal};
 use crate::generated;
-use crate::generated::performed::RunSettings;
 use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};
@@ -262,8 +261,8 @@ impl Scenario<'static> {
         self
     }
 
-    /// Sets the code that preempts a CPU's work once, anywhere.
-    pub(crate) const fn preempted_by(mut self, preempts: fn(&BareKernel<'_>, usize)) -> Self {
+    /// Sets the code that preempts CPU 0's work once, anywhere.
+    pub(crate) const fn preempted_by(mut self, preempts: fn(&BareKernel<'_>)) -> Self {
         self.bare().preempts = preempts;
         self.preemptions = 1;
         self

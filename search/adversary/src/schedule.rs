@@ -274,17 +274,7 @@ impl Strategy {
     /// later. So the stall may also begin a few steps after the rule. With `prompts`, the CPU may be interrupted
     /// instead of stalled.
     pub fn lurking(seed: u64, prompts: bool) -> Self {
-        let mut strategy = Strategy::random(seed);
-        if let Strategy::Random(random) = &mut strategy {
-            // Mostly the number of stalls is small: with a stall at every visit, runs would never get to the later
-            // visits.
-            let draw = random.rng.draw();
-            random.keeps_on = false;
-            random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
-            random.lurks_one_in = [1, 2, 2, 3, 4, 8, 16, 64][(draw >> 8) as usize % 8];
-            random.prompts = prompts;
-        }
-        strategy
+        Strategy::lurks(seed, [1, 2, 2, 3, 4, 8, 16, 64], |random, _| random.prompts = prompts)
     }
 
     /// Creates a random scheduler under which CPUs sometimes stall in the middle of a change.
@@ -292,14 +282,23 @@ impl Strategy {
     /// The stall begins where a CPU has removed an entry or a right from a table and no CPU has flushed yet: then every
     /// other CPU relies on the unfinished change. Mostly it lasts until no other CPU can act.
     pub(crate) fn changing(seed: u64, prompts: bool) -> Self {
+        Strategy::lurks(seed, [1, 1, 2, 4, 1, 1, 2, 4], |random, draw| {
+            random.lurks_at_changes = true;
+            random.prompts = prompts && draw >> 16 & 3 == 0;
+        })
+    }
+
+    /// Creates a random scheduler under which CPUs stall a few times, in one of so many visits. `set` sets the rest.
+    fn lurks(seed: u64, one_in: [u64; 8], set: impl FnOnce(&mut RandomScheduler, u64)) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
+            // Mostly the number of stalls is small: with a stall at every visit, runs would never get to the later
+            // visits.
             let draw = random.rng.draw();
             random.keeps_on = false;
             random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
-            random.lurks_one_in = [1, 1, 2, 4][(draw >> 8) as usize % 4];
-            random.lurks_at_changes = true;
-            random.prompts = prompts && draw >> 16 & 3 == 0;
+            random.lurks_one_in = one_in[(draw >> 8) as usize % 8];
+            set(random, draw);
         }
         strategy
     }

@@ -44,7 +44,6 @@ struct KnownState {
     slept: Actions,
 }
 
-/// The states of a search.
 #[derive(Debug, Default)]
 struct States {
     met: FxHashMap<u128, KnownState>,

@@ -7,7 +7,7 @@
 use crate::action::Deviation;
 use crate::context::Context;
 use crate::coverage::Coverage;
-use crate::footprint::{Footprints, PassedRules, PassedRulesCell};
+use crate::footprint::{Footprints, PassedRules};
 use crate::kind::MachineKind;
 use crate::machine::{Core, End};
 use crate::mistake::Mistake;
@@ -80,7 +80,7 @@ pub struct Session<'p> {
     pub coverage: Coverage,
     /// The rule at which CPUs stall under a lurking schedule.
     pub(crate) watched: Option<&'static Mutant>,
-    asking: Rc<PassedRulesCell>,
+    asking: Rc<Cell<PassedRules>>,
 }
 
 impl<'p> Session<'p> {
@@ -124,7 +124,7 @@ impl<'p> Session<'p> {
     ///
     /// A mutant's rule is the place in the code that it changes.
     pub fn asked(&self) -> PassedRules {
-        self.asking.so_far()
+        self.asking.get()
     }
 
     /// Returns the case.

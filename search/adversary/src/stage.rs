@@ -1,16 +1,14 @@
 //! Prepares a program's machine, and runs the coroutines of its CPUs.
 
 use crate::action::MAX_CPUS;
-use crate::broken::BrokenMachine;
+use crate::action::Op;
 use crate::context::{self, Context, Kernel};
 use crate::hardware::Adversary;
 use crate::kind::MachineKind;
 use crate::machine::{Core, End, SavedMachine};
 use crate::mistake::{Mistake, WeakenedOperation};
-use crate::op::Op;
 use crate::timeline;
 use quell::{Hardware, PerCpuData, Policy};
-use quell_vm::MemoryMap;
 use quell_vm::contract::timeline::Line;
 use quell_vm::sim::fiber::Fiber;
 use quell_vm::sim::heap::{self, Heap, Image};
@@ -46,15 +44,10 @@ pub(crate) fn quieten_panics() {
     });
 }
 
-/// The machine under the engine and the manager, which may make a deliberate mistake.
-pub type Hw = BrokenMachine<Adversary>;
-
 /// The stage of a program: the machine at rest, and the settings of a run.
 pub(crate) struct Stage<'s> {
     pub(crate) context: &'s Context,
-    /// The machine.
     pub(crate) kind: MachineKind,
-    /// The number of its CPUs.
     pub(crate) cpus: usize,
     /// The engine's policy.
     pub(crate) policy: Policy,
@@ -87,9 +80,7 @@ impl Stage<'_> {
     /// Keeps the present moment as the beginning of further runs, if possible. It is if the heap, which contains
     /// `kernel`, and the machine hold everything that preparing the program has changed.
     pub(crate) fn keep(&self, kernel: *const ()) {
-        let Some(heap) = self.heap.filter(|heap| heap.holds_everything()) else {
-            return;
-        };
+        let Some(heap) = self.heap.filter(|heap| heap.holds_everything()) else { return };
         // Weakened stores and timelines are for a single run.
         if self.record || matches!(self.mistake, Some(Mistake::Ordering(_))) {
             return;
@@ -112,28 +103,18 @@ impl Stage<'_> {
         Some(kernel)
     }
 
-    /// Creates the machine that the engine sees, with its memory.
-    pub(crate) fn machine(&self, memory: MemoryMap) -> Hw {
-        self.broken(Adversary::new(self.kind, self.cpus, memory))
-    }
-
     /// Adds the mistake at the boundary to a machine, if that is the run's mistake.
-    pub(crate) fn broken(&self, machine: Adversary) -> Hw {
-        let mistake = match self.mistake {
+    pub(crate) fn broken(&self, machine: Adversary) -> Adversary {
+        machine.with_mistake(match self.mistake {
             Some(Mistake::Boundary(boundary)) => Some(boundary),
-            _ => None,
-        };
-        BrokenMachine::new(machine, mistake)
+            Some(Mistake::Source(_) | Mistake::Ordering(_)) | None => None,
+        })
     }
 
     /// Makes stores to words of these CPUs relaxed, if that is the run's mistake.
     pub(crate) fn weaken<H: Hardware>(&self, cpus: &[PerCpuData<'_, H>]) {
-        let Some(Mistake::Ordering(weakened)) = self.mistake else {
-            return;
-        };
-        let WeakenedOperation::Stores(name) = weakened.what else {
-            return;
-        };
+        let Some(Mistake::Ordering(weakened)) = self.mistake else { return };
+        let WeakenedOperation::Stores(name) = weakened.what else { return };
         let words = cpus.iter().flat_map(|cpu| {
             let start = std::ptr::from_ref(cpu) as usize;
             let inside = (start..start + size_of_val(cpu)).step_by(size_of::<H::Word>());

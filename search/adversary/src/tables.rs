@@ -1,6 +1,6 @@
 //! Stores page-table pages, and encodes their entries.
 
-use crate::cell::AdversaryWord;
+use crate::word::AdversaryWord;
 use memmap2::{MmapOptions, MmapRaw};
 use quell::Frame;
 use quell_vm::machine::{Entry, TABLE_WORDS};
@@ -103,7 +103,6 @@ impl Arena {
         self.memory.as_ptr().addr()
     }
 
-    /// Returns the words of a table.
     #[inline]
     pub fn table(&self, frame: u32) -> &[AdversaryWord; TABLE_WORDS] {
         &self.pages()[frame as usize]

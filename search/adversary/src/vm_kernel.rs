@@ -8,17 +8,17 @@
 mod calls;
 
 use crate::action::MAX_CPUS;
-use crate::cell::AdversaryWord;
-use crate::cell::FRAME_WORDS;
+use crate::action::{AccessKind, Op};
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, MachineEvent};
 use crate::generated::program::Memory;
+use crate::hardware::Adversary;
 use crate::machine::AccessOutcome;
-use crate::names::Address;
-use crate::op::{AccessKind, Op};
-use crate::stage::Hw;
 use crate::stage::Stage;
 use crate::timeline;
+use crate::timeline::Address;
+use crate::word::AdversaryWord;
+use crate::word::FRAME_WORDS;
 use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, PerCpuData, Word};
 use quell_vm::contract::timeline::Line;
 use quell_vm::contract::{AbstractMachine, Clause, Violation};
@@ -71,9 +71,9 @@ impl VmProgram {
 /// The memory manager, its machine, and flags by which CPUs signal each other.
 pub struct VmKernel<'m> {
     /// The machine.
-    pub hw: &'m Hw,
+    pub hw: &'m Adversary,
     /// The manager.
-    pub vm: Vm<'m, Hw>,
+    pub vm: Vm<'m, Adversary>,
     flags: ManuallyDrop<[AdversaryWord; FLAGS]>,
 }
 
@@ -162,44 +162,64 @@ impl VmKernel<'_> {
     }
 
     /// Sets a flag for which another CPU waits.
-    pub fn tell(&self, flag: usize) {
+    pub fn tell(&self, flag: usize) -> &Self {
         self.flags[flag].store(1, Release);
+        self
     }
 
     /// Waits until another CPU sets a flag.
-    pub fn wait_for(&self, flag: usize) {
+    pub fn wait_for(&self, flag: usize) -> &Self {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();
         }
+        self
+    }
+
+    /// Loads the first word of a page as a program, if the program may.
+    pub fn read(&self, page: u64) -> &Self {
+        self.load(page);
+        self
     }
 
     /// Loads the first word of a page as a program. Returns `None` if the program has no right to load it.
-    pub fn read(&self, page: u64) -> Option<u64> {
-        self.user((page, 0), AccessKind::Load, 0)
+    pub fn load(&self, page: u64) -> Option<u64> {
+        self.attempt((page, 0), AccessKind::Load, 0).ok()
     }
 
-    /// Fetches an instruction from a page as a program. Returns whether the program has the right to fetch it.
-    pub fn fetch(&self, page: u64) -> bool {
-        self.user((page, 0), AccessKind::Fetch, 0).is_some()
+    /// Loads the first word of a page as a program.
+    ///
+    /// # Panics
+    /// If it isn't `value`.
+    pub fn must_read(&self, page: u64, value: u64) -> &Self {
+        assert_eq!(self.load(page), Some(value));
+        self
+    }
+
+    /// Fetches an instruction from a page as a program, if the program may.
+    pub fn fetch(&self, page: u64) -> &Self {
+        let _ = self.attempt((page, 0), AccessKind::Fetch, 0);
+        self
     }
 
     /// Stores to a page's first word as a program, if the program may.
-    pub fn write(&self, page: u64, value: u64) {
-        self.try_write(page, value);
+    pub fn write(&self, page: u64, value: u64) -> &Self {
+        let _ = self.attempt((page, 0), AccessKind::Store, value);
+        self
     }
 
-    /// Stores to the first word of a page as a program. Returns whether the program has the right to store there.
-    pub fn try_write(&self, page: u64, value: u64) -> bool {
-        self.user((page, 0), AccessKind::Store, value).is_some()
+    /// Stores to a page's first word as a program.
+    ///
+    /// # Panics
+    /// If the program may not.
+    pub fn must_write(&self, page: u64, value: u64) -> &Self {
+        self.attempt((page, 0), AccessKind::Store, value).expect("the program may store there");
+        self
     }
 
-    /// Stores to the second word of a page as a program, if the program has the right to store there.
-    pub fn write_second_word(&self, page: u64, value: u64) {
-        self.user((page, 1), AccessKind::Store, value);
-    }
-
-    fn user(&self, at: (u64, usize), kind: AccessKind, value: u64) -> Option<u64> {
-        self.attempt(at, kind, value).ok()
+    /// Stores to the second word of a page as a program, if the program may.
+    pub fn write_second_word(&self, page: u64, value: u64) -> &Self {
+        let _ = self.attempt((page, 1), AccessKind::Store, value);
+        self
     }
 
     /// Accesses a word of a page as a program. Returns the word's value before the access.
@@ -384,12 +404,12 @@ pub(crate) fn perform(
     }
     let count = stage.cpus;
     let map = map([memory.fast, memory.slow]);
-    let hw = Box::new(stage.machine(map));
+    let hw = Box::new(stage.broken(Adversary::new(stage.kind, count, map)));
     let hw = &*hw;
     // We put all words on the heap, so that they have the same distances from each other in every run.
-    let cpus: Box<[PerCpuData<'_, Hw>; MAX_CPUS]> =
+    let cpus: Box<[PerCpuData<'_, Adversary>; MAX_CPUS]> =
         Box::new(std::array::from_fn(|_| PerCpuData::new()));
-    let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
+    let ledger: Box<[LedgerEntry<Adversary>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
     let engine = Engine::new(hw, &cpus[..count], &ledger[..memory.ledger.into()], stage.policy)
@@ -474,7 +494,7 @@ impl VmKernel<'_> {
     }
 
     /// Returns the name of a word, for timelines.
-    fn name(&self, cpus: &[PerCpuData<'_, Hw>], word: usize) -> Option<String> {
+    fn name(&self, cpus: &[PerCpuData<'_, Adversary>], word: usize) -> Option<String> {
         let at = Address(word);
         at.of_cpus(cpus)
             .or_else(|| at.numbered("flag", &self.flags[..]))

@@ -12,13 +12,16 @@
 //! Where memory is short, a workload may fail in some schedules and not in others. Then it just ends early, which isn't
 //! reported.
 
-use crate::action::MAX_CPUS;
-use crate::cell::AdversaryWord;
+use crate::action::{AccessKind, MAX_CPUS};
 use crate::coverage::Coverage;
-use crate::op::AccessKind;
+use crate::kind::MachineKind;
+use crate::scenario::Scenario;
+use crate::schedule::Strategy;
+use crate::session::{Case, Session};
 use crate::stage::Stage;
 use crate::vm_kernel::{self, ProgramParts, VmKernel};
-use quell::{Hardware, Word};
+use crate::word::AdversaryWord;
+use quell::{Hardware, Policy, Word};
 use quell_vm::contract::timeline::Line;
 use quell_vm::{Call, Error, Fault, User};
 use quell_workloads::{Failure, WORDS, Workload};
@@ -202,4 +205,34 @@ impl User for Program<'_> {
     fn add_shared(&self, index: usize, value: u64) -> u64 {
         self.words[index].fetch_add(value, SeqCst)
     }
+}
+
+/// The maximum number of decisions of a run. A search has many runs, so they must be short.
+const MOST_DECISIONS: u32 = 200_000;
+
+/// Creates a scenario of a workload for all machines.
+///
+/// To do so, it runs the workload on one machine with every mechanism on. If that run violates the contract, it isn't
+/// reported here: a search finds the violation again, with its schedule.
+///
+/// # Errors
+/// Returns an operation that the adversary doesn't support, with the line of its file, or that the run is too long to
+/// search.
+pub fn rehearse<'p>(performance: &'p WorkloadRun, name: &'p str) -> Result<Scenario<'p>, String> {
+    let long = Scenario::workload(name, performance, MOST_DECISIONS);
+    let case =
+        Case { scenario: &long, kind: MachineKind::ALL[0], policy: Policy::ALL, mistake: None };
+    // The schedule is random, so that a CPU that polls a word can't keep the others from writing it.
+    let (run, _) = Session::new(case).run(Strategy::random(1));
+    if let Some(failure) = performance.take_failure() {
+        return Err(failure.to_string());
+    }
+    if run.decisions >= MOST_DECISIONS {
+        return Err(format!(
+            "one run takes more than {MOST_DECISIONS} decisions of the search: use smaller parameters"
+        ));
+    }
+    // Other schedules may need more steps because of contention.
+    let steps = run.decisions.saturating_mul(4).max(8_000);
+    Ok(Scenario::workload(name, performance, steps))
 }

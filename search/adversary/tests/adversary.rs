@@ -2,31 +2,15 @@
 //!
 //! `quell explore` does the same with larger budgets.
 
+use crate::{holds, search};
 use quell::Policy;
 use quell_adversary::bare_kernel::{BareProgram, frame};
 use quell_adversary::explore::POLICIES;
-use quell_adversary::replay::{parse_code, replay, replay_code};
+use quell_adversary::replay::{parse_code, replay};
 use quell_adversary::scenario::{Scenario, Script};
-use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
+use quell_adversary::{Budget, Case, MachineKind, Mistake};
 use quell_vm::contract::Clause;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-fn search(case: Case, budget: Budget) -> Report {
-    let exploration = Exploration { case, budget, seed: 1, depth: 4 };
-    explore(&mut Session::new(case), &exploration, |_, _| true)
-}
-
-fn holds(case: Case, budget: Budget) -> Report {
-    let report = search(case, budget);
-    if let Some(failure) = &report.failure {
-        panic!(
-            "{}\nquell explore --replay '{}'",
-            failure.violation,
-            replay_code(&case, &failure.deviations)
-        );
-    }
-    report
-}
 
 fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
     Scenario::ALL.iter().flat_map(move |scenario| {
@@ -83,12 +67,7 @@ fn every_case_can_be_shown() {
 fn breaks(scenario: &str, machines: &[&str], mistake: &str, clause: Clause) {
     let scenario = Scenario::named(scenario).expect("a scenario");
     for machine in machines {
-        let case = Case {
-            scenario,
-            kind: *MachineKind::named(machine).expect("a machine"),
-            policy: Policy::ALL,
-            mistake: Mistake::named(mistake),
-        };
+        let case = Case { mistake: Mistake::named(mistake), ..Case::on(scenario, machine) };
         let failure = search(case, Budget::Schedules(2000)).failure;
         let broken = failure.map(|failure| failure.violation.clause);
         assert_eq!(broken, Some(clause), "{mistake} on {machine}");
@@ -215,14 +194,13 @@ const MANY_LEFT_BEHIND: Scenario = Scenario {
     name: "many-left-behind",
     cpus: 2,
     program: Script::Engine(BareProgram {
-        first: |k| (0..LEFT_BEHIND).for_each(|at| k.fill(frame(at), at)),
+        first: |k| (0..LEFT_BEHIND).for_each(|at| _ = k.fill(frame(at), at)),
         all: |k, cpu| {
             if cpu == 0 {
                 for at in 0..LEFT_BEHIND {
-                    k.map(0, 0, frame(at), false);
-                    k.clear(0, 0);
+                    k.map(0, 0, frame(at), false).clear(0, 0);
                 }
-                if let Some(at) = k.read(0) {
+                if let Some(at) = k.load(0) {
                     READ_FROM.fetch_or(1 << at, Relaxed);
                 }
             }
@@ -244,6 +222,7 @@ fn an_access_may_use_every_translation_that_was_left_behind() {
 mod mutants {
     use super::*;
     use quell_adversary::mutants::{self, Kill};
+    use quell_adversary::replay::replay_code;
     use quell_vm::contract::timeline::Shape;
 
     /// Checks that every mutant is killed, and that the replay code reproduces it.
@@ -288,12 +267,7 @@ mod mutants {
     fn a_flush_without_a_batch_needs_each_of_its_steps() {
         let scenario = Scenario::named("switch-at-once").expect("a scenario");
         for mistake in ["SkipGenerationBump", "SkipPost", "SkipWait", "SwitchPublishesLate"] {
-            let case = Case {
-                scenario,
-                kind: *MachineKind::named("x86-pcid").expect("a machine"),
-                policy: Policy::ALL,
-                mistake: Mistake::named(mistake),
-            };
+            let case = Case { mistake: Mistake::named(mistake), ..Case::on(scenario, "x86-pcid") };
             assert!(case.mistake.is_some(), "{mistake}");
             let failure = search(case, Budget::Schedules(20_000)).failure;
             assert!(failure.is_some(), "{mistake} is not noticed");
@@ -329,12 +303,9 @@ mod mutants {
 
     #[test]
     fn a_failure_is_shrunk_and_repeats_from_its_code() {
-        let case = Case {
-            scenario: Scenario::named("unmap-access").expect("it is the first scenario"),
-            kind: *MachineKind::named("x86-pcid").expect("it is a machine"),
-            policy: Policy::ALL,
-            mistake: Mistake::named("SkipWait"),
-        };
+        let scenario = Scenario::named("unmap-access").expect("it is the first scenario");
+        let mistake = Mistake::named("SkipWait");
+        let case = Case { mistake, ..Case::on(scenario, "x86-pcid") };
         let failure = search(case, Budget::Schedules(2000))
             .failure
             .expect("a wait that is left out shows at once");
@@ -366,12 +337,8 @@ mod mutants {
                 let judged = judged_on.contains(&machine);
                 // Some of them need thousands of schedules. The search ends when it has found a violation.
                 let schedules = if judged { 100_000 } else { 500 };
-                let case = |mistake| Case {
-                    scenario: Scenario::named(scenario).expect("a scenario"),
-                    kind: *MachineKind::named(machine).expect("a machine"),
-                    policy: Policy::ALL,
-                    mistake,
-                };
+                let scenario = Scenario::named(scenario).expect("a scenario");
+                let case = |mistake| Case { mistake, ..Case::on(scenario, machine) };
                 let report = search(case(Mistake::named(mutant)), Budget::Schedules(schedules));
                 let found = report.failure.map(|failure| failure.violation);
                 let named = found.as_ref().is_some_and(|violation| {
@@ -380,7 +347,7 @@ mod mutants {
                         && violation.address.is_some()
                         && violation.other.is_some()
                 });
-                assert_eq!(named, judged, "{mutant} in {scenario} on {machine}: {found:?}");
+                assert_eq!(named, judged, "{mutant} in {} on {machine}: {found:?}", scenario.name);
                 holds(case(None), Budget::Schedules(500));
             }
         }

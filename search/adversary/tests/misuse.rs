@@ -5,168 +5,121 @@ use quell::{
     PageSize, Purpose, Scope, Tag,
 };
 use quell_adversary::bare_kernel::{BareKernel, BareProgram, frame};
-use quell_adversary::machine::End;
 use quell_adversary::scenario::{Scenario, Script};
 use quell_adversary::schedule::Strategy;
-use quell_adversary::{Case, Session};
+use quell_adversary::{Case, End, Session};
 use quell_vm::contract::Clause;
 use quell_vm::machine::Machine;
 use std::cell::Cell;
 use std::ops::Deref;
 
-const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
-    let program = Script::Engine(BareProgram { all: body, ..BareProgram::NONE });
-    Scenario { cpus: 2, ..Scenario::of("misuse", 1, program) }
+const fn scenario(program: BareProgram) -> Scenario<'static> {
+    Scenario { cpus: 2, ..Scenario::of("misuse", 1, Script::Engine(program)) }
 }
 
-/// Loads a root without the engine's knowledge.
-fn load_root(k: &BareKernel<'_>, tag: Tag) {
-    // SAFETY: in this machine in software a root is just a number, and every number is valid.
-    unsafe { k.hw.load_root(Frame(1), tag, false) }
-}
+/// What CPU 0 does on a machine, and the machine's account of it. `None` means that it's allowed.
+type Row = (&'static str, fn(&BareKernel<'_>), Option<&'static str>);
 
-/// Returns the machine's account of a mistake that CPU 0 makes.
-fn account(machine: &str, scenario: &'static Scenario) -> Option<String> {
-    let mut session = Session::new(Case::on(scenario, machine));
-    match session.run(Strategy::script(Vec::new())).0.end {
-        End::Violated(violation) => {
-            assert_eq!(violation.clause, Clause::Misuse, "{violation}");
-            Some(violation.account)
-        }
-        _ => None,
+/// Checks the machine's account of each row, while CPU 1 does what `other` says.
+fn check(rows: &[Row], other: fn(&BareKernel<'_>)) {
+    for &(machine, body, expected) in rows {
+        let mut cpus = BareProgram::NONE.cpus;
+        (cpus[0], cpus[1]) = (body, other);
+        let scenario = scenario(BareProgram { cpus, ..BareProgram::NONE });
+        let mut session = Session::new(Case::on(&scenario, machine));
+        let account = match session.run(Strategy::script(Vec::new())).0.end {
+            End::Violated(violation) => {
+                assert_eq!(violation.clause, Clause::Misuse, "{violation}");
+                Some(violation.account)
+            }
+            End::Finished | End::Pruned => None,
+        };
+        assert_eq!(account.as_deref(), expected, "on {machine}");
     }
 }
 
-macro_rules! says {
-    ($machine:literal, $body:expr, $account:expr) => {{
-        const SCENARIO: Scenario = scenario(|k, cpu| {
-            if cpu == 0 {
-                let body: fn(&BareKernel<'_>) = $body;
-                body(k);
-            }
-        });
-        static STATIC: Scenario = SCENARIO;
-        let expected: Option<&str> = $account;
-        assert_eq!(account($machine, &STATIC).as_deref(), expected);
-    }};
+/// Loads a root without the engine's knowledge.
+fn load_root(k: &BareKernel<'_>, tag: u16) {
+    // SAFETY: in this machine in software a root is just a number, and every number is valid.
+    unsafe { k.hw.load_root(Frame(1), Tag(tag), false) }
+}
+
+fn invalidate(k: &BareKernel<'_>, start: u64, pages: u64, stride: PageSize) {
+    let range = PageRange { start: Page(start), pages, stride };
+    k.hw.invalidate(Invalidation::Range { tag: Tag(1), range, scope: Scope::Leaf });
+}
+
+fn broadcast(k: &BareKernel<'_>) {
+    k.hw.broadcasts().expect("the interface").start(Invalidation::All);
+}
+
+fn interrupt(k: &BareKernel<'_>, cpu: u16) {
+    k.hw.interrupt(&CpuSet::from_iter([CpuId(cpu)]));
+}
+
+/// Masks interrupts.
+fn masked<'k, 'm>(k: &'k BareKernel<'m>) -> &'k BareKernel<'m> {
+    k.hw.mask_interrupts();
+    k
 }
 
 #[test]
 fn what_the_machine_does_not_allow_is_named() {
-    fn range(start: u64, pages: u64, stride: PageSize) -> Invalidation {
-        let range = PageRange { start: Page(start), pages, stride };
-        Invalidation::Range { tag: Tag(1), range, scope: Scope::Leaf }
-    }
-    fn start(k: &BareKernel<'_>) {
-        let broadcasts = k.hw.broadcasts();
-        broadcasts.expect("the interface").start(Invalidation::All);
-    }
-    fn complete(k: &BareKernel<'_>) {
-        k.hw.broadcasts().expect("the interface").complete();
-    }
     let broadcasts = Some("broadcasts an invalidation on a machine without broadcasts");
-    says!("x86-pcid", |k| start(k), broadcasts);
-    says!("riscv", |k| complete(k), broadcasts);
-    says!("arm-asid8", |k| start(k), None);
-    says!(
-        "x86-pcid",
-        |k| k.hw.invalidate(Invalidation::Tag(Tag(3))),
-        Some("invalidates tag 3, which does not exist")
-    );
-    says!(
-        "x86-pcid",
-        |k| {
-            load_root(k, Tag(1));
-            k.hw.invalidate(Invalidation::Tag(Tag(1)));
-            k.hw.invalidate(Invalidation::Tag(Tag(2)));
-        },
-        Some("invalidates tag 2 while tag 1 is loaded")
-    );
-    says!(
-        "riscv",
-        |k| {
-            load_root(k, Tag(1));
-            k.hw.unload_root();
-            k.hw.invalidate(range(0, 1, PageSize::Base));
-        },
-        Some("invalidates tag 1 while tag 0 is loaded")
-    );
-    says!(
-        "x86-pcid",
-        |k| load_root(k, Tag(9)),
-        Some("loads a root under tag 9, which does not exist")
-    );
-    says!(
-        "x86",
-        |k| k.hw.invalidate(range(0, 0, PageSize::Base)),
-        Some("invalidates 0 pages from 0x0 in strides of 1")
-    );
-    says!(
-        "x86",
-        |k| k.hw.invalidate(range(512, 10, PageSize::Large)),
-        Some("invalidates 10 pages from 0x200 in strides of 512")
-    );
-    says!(
-        "x86",
-        |k| k.hw.invalidate(range(5, 512, PageSize::Large)),
-        Some("invalidates 512 pages from 0x5 in strides of 512")
-    );
-    says!("x86", |k| k.hw.invalidate(range(512, 512, PageSize::Large)), None);
-    says!(
-        "x86",
-        |k| {
-            k.hw.interrupt(&CpuSet::from_iter([CpuId(0)]));
-        },
-        Some("interrupts itself")
-    );
-    says!(
-        "x86",
-        |k| {
-            k.hw.interrupt(&CpuSet::from_iter([CpuId(9)]));
-        },
-        Some("interrupts CPU 9, which does not exist")
-    );
-    says!(
-        "x86",
-        |k| {
-            k.hw.mask_interrupts();
-            k.read(0);
-        },
-        Some("a program runs with interrupts off")
-    );
-    says!(
-        "x86",
-        |k| {
-            k.hw.mask_interrupts();
-        },
-        Some("the program has ended with interrupts off")
-    );
-    says!(
-        "x86",
-        |k| {
-            k.hw.mask_interrupts();
-            k.hw.halt(0);
-        },
-        Some("sleeps with interrupts off")
-    );
-    says!(
-        "x86",
-        |k| {
-            k.offline();
-            k.read(0);
-        },
-        Some("user memory is accessed while the CPU is offline")
-    );
-    says!(
-        "x86",
-        |k| {
-            k.offline();
-            load_root(k, Tag(1));
-        },
-        Some("loads a root while it is offline")
-    );
-    says!("x86", |k| k.online(), Some("comes online twice"));
-    says!("x86", |k| k.offline(), None);
+    let complete = |k: &BareKernel<'_>| k.hw.broadcasts().expect("the interface").complete();
+    let two_tags = |k: &BareKernel<'_>| {
+        load_root(k, 1);
+        k.hw.invalidate(Invalidation::Tag(Tag(1)));
+        k.hw.invalidate(Invalidation::Tag(Tag(2)));
+    };
+    let unloaded = |k: &BareKernel<'_>| {
+        load_root(k, 1);
+        k.hw.unload_root();
+        invalidate(k, 0, 1, PageSize::Base);
+    };
+    let rows: &[Row] = &[
+        ("x86-pcid", broadcast, broadcasts),
+        ("riscv", complete, broadcasts),
+        ("arm-asid8", broadcast, None),
+        (
+            "x86-pcid",
+            |k| k.hw.invalidate(Invalidation::Tag(Tag(3))),
+            Some("invalidates tag 3, which does not exist"),
+        ),
+        ("x86-pcid", two_tags, Some("invalidates tag 2 while tag 1 is loaded")),
+        ("riscv", unloaded, Some("invalidates tag 1 while tag 0 is loaded")),
+        ("x86-pcid", |k| load_root(k, 9), Some("loads a root under tag 9, which does not exist")),
+        (
+            "x86",
+            |k| invalidate(k, 0, 0, PageSize::Base),
+            Some("invalidates 0 pages from 0x0 in strides of 1"),
+        ),
+        (
+            "x86",
+            |k| invalidate(k, 512, 10, PageSize::Large),
+            Some("invalidates 10 pages from 0x200 in strides of 512"),
+        ),
+        (
+            "x86",
+            |k| invalidate(k, 5, 512, PageSize::Large),
+            Some("invalidates 512 pages from 0x5 in strides of 512"),
+        ),
+        ("x86", |k| invalidate(k, 512, 512, PageSize::Large), None),
+        ("x86", |k| interrupt(k, 0), Some("interrupts itself")),
+        ("x86", |k| interrupt(k, 9), Some("interrupts CPU 9, which does not exist")),
+        ("x86", |k| _ = masked(k).read(0), Some("a program runs with interrupts off")),
+        ("x86", |k| _ = masked(k), Some("the program has ended with interrupts off")),
+        ("x86", |k| masked(k).hw.halt(0), Some("sleeps with interrupts off")),
+        (
+            "x86",
+            |k| _ = k.offline().read(0),
+            Some("user memory is accessed while the CPU is offline"),
+        ),
+        ("x86", |k| load_root(k.offline(), 1), Some("loads a root while it is offline")),
+        ("x86", |k| _ = k.online(), Some("comes online twice")),
+        ("x86", |k| _ = k.offline(), None),
+    ];
+    check(rows, |_| {});
 }
 
 /// The account of a page that is mapped before another one is unmapped.
@@ -175,180 +128,119 @@ const OTHER: Option<&str> = Some(
      where a TLB may still hold a page in frame 0x20",
 );
 
+/// Maps a page and clears its entry, without a flush.
+fn away<'k, 'm>(k: &'k BareKernel<'m>) -> &'k BareKernel<'m> {
+    k.map(0, 0, frame(0), true).clear(0, 0);
+    k
+}
+
 /// Checks that an entry is reported that replaces another one too early. Arm requires that the old entry is absent and
 /// its flush complete before a new one takes its place.
 #[test]
 fn an_entry_that_is_made_before_the_old_one_is_broken_is_named() {
-    fn away(k: &BareKernel<'_>) {
-        k.map(0, 0, frame(0), true);
-        k.clear(0, 0);
-    }
     // The entry was never absent; or absent and not flushed; or flushed, but the flush isn't complete.
-    fn overwritten(k: &BareKernel<'_>) {
-        k.map(0, 0, frame(0), true);
-        k.map(0, 0, frame(1), true);
-    }
-    says!("arm-asid8", overwritten, OTHER);
-    says!("arm-reordering", overwritten, OTHER);
-    says!("x86-pcid", overwritten, None);
-    says!("riscv", overwritten, None);
-    says!(
-        "arm-asid8",
-        |k| {
-            away(k);
-            k.map(0, 0, frame(1), true);
-        },
-        OTHER
-    );
-    says!(
-        "arm-asid8",
-        |k| {
-            away(k);
-            k.hw.broadcasts().expect("the interface").start(Invalidation::All);
-            k.map(0, 0, frame(1), true);
-            k.hw.fence();
-        },
-        OTHER
-    );
-    // These are allowed: the engine's break before make, the same frame again, and an added right.
-    says!(
-        "arm-asid8",
-        |k| {
-            k.map(0, 0, frame(0), true);
-            k.unmap(0, 0);
-            k.map(0, 0, frame(1), true);
-            k.hw.fence();
-        },
-        None
-    );
-    says!(
-        "arm-asid8",
-        |k| {
-            away(k);
-            k.map(0, 0, frame(0), true);
-            k.hw.fence();
-        },
-        None
-    );
-    says!(
-        "arm-asid8",
-        |k| {
-            k.map(0, 0, frame(0), false);
-            k.map(0, 0, frame(0), true);
-            k.hw.fence();
-        },
-        None
-    );
+    let overwritten =
+        |k: &BareKernel<'_>| _ = k.map(0, 0, frame(0), true).map(0, 0, frame(1), true);
+    let incomplete = |k: &BareKernel<'_>| {
+        broadcast(away(k));
+        k.map(0, 0, frame(1), true).hw.fence();
+    };
+    let rows: &[Row] = &[
+        ("arm-asid8", overwritten, OTHER),
+        ("arm-reordering", overwritten, OTHER),
+        ("x86-pcid", overwritten, None),
+        ("riscv", overwritten, None),
+        ("arm-asid8", |k| _ = away(k).map(0, 0, frame(1), true), OTHER),
+        ("arm-asid8", incomplete, OTHER),
+        // These are allowed: the engine's break before make, the same frame again, and an added right.
+        (
+            "arm-asid8",
+            |k| {
+                k.map(0, 0, frame(0), true).unmap(0, 0).map(0, 0, frame(1), true).hw.fence();
+            },
+            None,
+        ),
+        ("arm-asid8", |k| away(k).map(0, 0, frame(0), true).hw.fence(), None),
+        ("arm-asid8", |k| k.map(0, 0, frame(0), false).map(0, 0, frame(0), true).hw.fence(), None),
+    ];
+    check(rows, |_| {});
 }
 
 /// Checks that a read-only translation may be replaced by one with the same bytes.
 #[test]
 fn an_entry_of_the_same_bytes_needs_no_break() {
     fn exchange(k: &BareKernel<'_>, writable: bool) {
-        k.map(0, 0, frame(0), false);
-        k.map(0, 0, frame(1), writable);
-        k.hw.fence();
+        k.map(0, 0, frame(0), false).map(0, 0, frame(1), writable).hw.fence();
     }
-    says!("arm-asid8", |k| exchange(k, false), None);
-    says!("arm-asid8", |k| exchange(k, true), OTHER);
-    says!(
-        "arm-asid8",
-        |k| {
-            k.fill(frame(1), 5);
-            k.hw.fence();
-            exchange(k, false);
-        },
-        OTHER
-    );
+    let other_bytes = |k: &BareKernel<'_>| {
+        k.fill(frame(1), 5).hw.fence();
+        exchange(k, false);
+    };
+    let rows: &[Row] = &[
+        ("arm-asid8", |k| exchange(k, false), None),
+        ("arm-asid8", |k| exchange(k, true), OTHER),
+        ("arm-asid8", other_bytes, OTHER),
+    ];
+    check(rows, |_| {});
 }
 
 /// Checks that a large page is flushed before base pages or a table take its place, and vice versa.
 #[test]
 fn a_page_of_another_size_breaks_first() {
     const LARGE: u64 = 512;
-    fn large(k: &BareKernel<'_>) {
-        k.map_large(0, LARGE, frame(0), true);
-        k.clear_large(0, LARGE);
+    fn large<'k, 'm>(k: &'k BareKernel<'m>) -> &'k BareKernel<'m> {
+        k.map_large(0, LARGE, frame(0), true).clear_large(0, LARGE);
+        k
     }
-    says!(
-        "arm-asid8",
-        |k| {
-            large(k);
-            k.link(0, LARGE);
-        },
-        Some(
-            "break before make: entry 1 of table 0x1 maps a table in frame 0x12 \
-             where a TLB may still hold a large page in frame 0x20"
-        )
-    );
-    says!(
-        "arm-asid8",
-        |k| {
-            k.map(0, LARGE, frame(0), true);
-            k.link(0, LARGE);
-            k.map_large(0, LARGE, frame(0), true);
-        },
-        Some(
-            "break before make: entry 1 of table 0x1 maps a large page in frame 0x20 \
-             where a TLB may still hold a table in frame 0x12"
-        )
-    );
-    says!(
-        "arm-asid8",
-        |k| {
-            large(k);
-            k.flush_all(0);
-            k.link(0, LARGE);
-            k.hw.fence();
-        },
-        None
-    );
+    let link_first = |k: &BareKernel<'_>| {
+        k.map(0, LARGE, frame(0), true).link(0, LARGE).map_large(0, LARGE, frame(0), true);
+    };
+    let rows: &[Row] = &[
+        (
+            "arm-asid8",
+            |k| _ = large(k).link(0, LARGE),
+            Some(
+                "break before make: entry 1 of table 0x1 maps a table in frame 0x12 \
+                 where a TLB may still hold a large page in frame 0x20",
+            ),
+        ),
+        (
+            "arm-asid8",
+            link_first,
+            Some(
+                "break before make: entry 1 of table 0x1 maps a large page in frame 0x20 \
+                 where a TLB may still hold a table in frame 0x12",
+            ),
+        ),
+        ("arm-asid8", |k| large(k).flush_all(0).link(0, LARGE).hw.fence(), None),
+    ];
+    check(rows, |_| {});
 }
 
 /// Checks that the TLB entries of a space that a CPU doesn't run meet nothing until the CPU returns to it.
 #[test]
 fn an_entry_that_is_not_loaded_meets_nothing_until_it_is() {
-    fn exchange(k: &BareKernel<'_>, comes_back: bool) {
-        k.map(0, 0, frame(0), true);
-        k.hw.fence();
+    fn exchange<'k, 'm>(k: &'k BareKernel<'m>) -> &'k BareKernel<'m> {
+        k.map(0, 0, frame(0), true).hw.fence();
         // Both CPUs now run another space.
-        k.switch(1);
-        k.wait_for(0);
-        k.clear(0, 0);
-        k.map(0, 0, frame(1), true);
-        k.hw.fence();
-        if comes_back {
-            k.switch(0);
-        }
+        k.switch(1).wait_for(0).clear(0, 0);
+        k.map(0, 0, frame(1), true).hw.fence();
+        k
     }
-    fn other(k: &BareKernel<'_>) {
-        k.switch(1);
-        k.tell(0);
-    }
-    for (comes_back, expected) in [(false, None), (true, OTHER)] {
-        static STAYS: Scenario = scenario(|k, cpu| match cpu {
-            0 => exchange(k, false),
-            _ => other(k),
-        });
-        static COMES_BACK: Scenario = scenario(|k, cpu| match cpu {
-            0 => exchange(k, true),
-            _ => other(k),
-        });
-        let scenario = if comes_back { &COMES_BACK } else { &STAYS };
-        assert_eq!(account("arm-asid16", scenario).as_deref(), expected);
-    }
+    let rows: &[Row] = &[
+        ("arm-asid16", |k| _ = exchange(k), None),
+        ("arm-asid16", |k| _ = exchange(k).switch(0), OTHER),
+    ];
+    check(rows, |k| _ = k.switch(1).tell(0));
 }
 
 #[test]
 fn a_panic_before_the_run_is_a_violation() {
-    static BEFORE: Scenario = Scenario {
-        program: Script::Engine(BareProgram {
-            each: |_, cpu| assert!(cpu == 0, "nothing begins here"),
-            ..BareProgram::NONE
-        }),
-        ..scenario(|_, _| {})
-    };
-    let mut session = Session::new(Case::on(&BEFORE, "x86"));
+    let before = scenario(BareProgram {
+        each: |_, cpu| assert!(cpu == 0, "nothing begins here"),
+        ..BareProgram::NONE
+    });
+    let mut session = Session::new(Case::on(&before, "x86"));
     // Afterwards the session works as before.
     for _ in 0..2 {
         let End::Violated(violation) = session.run(Strategy::script(Vec::new())).0.end else {
@@ -384,18 +276,18 @@ fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
         gone.set(true);
         drop(batch.finish());
     }
-    static IN_THE_RUN: Scenario = scenario(|k, cpu| {
-        if cpu == 1 {
-            flush(k);
-        }
-    });
-    static BEFORE: Scenario = Scenario {
-        program: Script::Engine(BareProgram { second: |k| flush(k), ..BareProgram::NONE }),
-        ..scenario(|_, _| {})
+    let in_the_run = BareProgram {
+        all: |k, cpu| {
+            if cpu == 1 {
+                flush(k);
+            }
+        },
+        ..BareProgram::NONE
     };
-    for scenario in [&IN_THE_RUN, &BEFORE] {
+    let before = BareProgram { second: |k| flush(k), ..BareProgram::NONE };
+    for scenario in [in_the_run, before].map(scenario) {
         for machine in ["x86", "arm-asid8"] {
-            let mut session = Session::new(Case::on(scenario, machine));
+            let mut session = Session::new(Case::on(&scenario, machine));
             // Afterwards the session works as before.
             for seed in 0..20 {
                 let End::Violated(violation) = session.run(Strategy::random(seed)).0.end else {

@@ -1,13 +1,12 @@
 //! Machines whose loads overtake each other. Orderings that are too weak break the contract there, but not on the same
 //! machine if it satisfies loads at their step.
 
-use quell::Policy;
 use quell_adversary::coverage::{MachineEvent, ReachGoal};
 use quell_adversary::generate::RecordedProgram;
 use quell_adversary::generate::random::{self, LargePages};
 use quell_adversary::scenario::Scenario;
 use quell_adversary::schedule::Rng;
-use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
+use quell_adversary::{Budget, Case, MachineKind, Mistake, Report};
 use quell_vm::contract::Clause;
 
 /// A machine that reorders, and the same machine without reordering.
@@ -16,32 +15,19 @@ type Machines = [&'static str; 2];
 const ARM: Machines = ["arm-reordering", "arm-asid8"];
 const RISCV: Machines = ["riscv-reordering", "riscv"];
 
-fn kind(name: &str) -> MachineKind {
-    *MachineKind::named(name).unwrap_or_else(|| panic!("no machine `{name}`"))
-}
-
+/// Searches a case, with this many schedules whatever the scenario's share.
 fn search(case: Case, schedules: u64) -> Report {
-    let exploration = Exploration {
-        case,
-        // Searches divide this by `one_in`.
-        budget: Budget::Schedules(schedules * case.scenario.one_in),
-        seed: 1,
-        depth: 4,
-    };
-    explore(&mut Session::new(case), &exploration, |_, _| true)
+    crate::search(case, Budget::Schedules(schedules * case.scenario.one_in))
 }
 
 /// Checks that a weakened ordering breaks a clause in a scenario, but only on the first machine.
 fn shows(mistake: &str, scenario: &str, machines: Machines, clause: Clause) {
     const SCHEDULES: u64 = 2_000;
     let broken = |machine: &str, mistake: Option<Mistake>| {
-        let case = Case {
-            scenario: Scenario::named(scenario).expect("a scenario"),
-            kind: kind(machine),
-            policy: Policy::ALL,
-            mistake,
-        };
-        search(case, SCHEDULES).failure.map(|f| f.violation.clause)
+        let scenario = Scenario::named(scenario).expect("a scenario");
+        search(Case { mistake, ..Case::on(scenario, machine) }, SCHEDULES)
+            .failure
+            .map(|f| f.violation.clause)
     };
     let weak = Mistake::named(mistake).unwrap_or_else(|| panic!("no mistake `{mistake}`"));
     let [reordering, ordered] = machines;
@@ -51,41 +37,23 @@ fn shows(mistake: &str, scenario: &str, machines: Machines, clause: Clause) {
 }
 
 #[test]
-fn initiator_and_target_look_after_they_have_counted() {
-    shows("InboxLooksCross", "nested-posting", RISCV, Clause::C7);
-}
-
-#[test]
-fn posts_and_receipts_are_in_one_order() {
-    shows("InboxPostsCross", "nested-posting", RISCV, Clause::C7);
-}
-
-#[test]
-fn a_cpu_that_loads_a_space_looks_after_it_has_entered() {
-    shows("SpaceReadEarly", "switch-unmap", RISCV, Clause::C1);
-}
-
-#[test]
-fn entering_a_space_and_flushing_it_are_in_one_order() {
-    shows("SpaceAnnouncesLate", "switch-unmap", RISCV, Clause::C1);
-}
-
-#[test]
-fn what_is_paid_is_read_with_what_was_paid() {
-    shows("LedgerReadRelaxed", "lazy-background", RISCV, Clause::C1);
-}
-
-#[test]
-fn tags_are_given_out_as_the_last_holder_of_the_lock_left_them() {
-    shows("TagLockTakenRelaxed", "rollover-switch", ARM, Clause::C5);
-}
-
-#[test]
-fn a_lock_is_handed_over_to_the_waiter_that_queued() {
-    // The weakened swap does not release the waiter's place in the queue either. This shows on every machine whose
-    // stores are unordered: the holder's hand-over is lost, and the waiter never ends.
-    let machines = ["riscv-reordering", "x86"];
-    shows("VmLockTakenRelaxed", "vm-table-free", machines, Clause::C7);
+fn weakened_orderings_break_the_contract_where_loads_overtake_each_other() {
+    for (mistake, scenario, machines, clause) in [
+        // Initiator and target look after they have counted. Posts and receipts are in one order.
+        ("InboxLooksCross", "nested-posting", RISCV, Clause::C7),
+        ("InboxPostsCross", "nested-posting", RISCV, Clause::C7),
+        // A CPU that loads a space looks after it has entered. Entering a space and flushing it are in one order.
+        ("SpaceReadEarly", "switch-unmap", RISCV, Clause::C1),
+        ("SpaceAnnouncesLate", "switch-unmap", RISCV, Clause::C1),
+        ("LedgerReadRelaxed", "lazy-background", RISCV, Clause::C1),
+        // Tags are given out as the last holder of the lock left them.
+        ("TagLockTakenRelaxed", "rollover-switch", ARM, Clause::C5),
+        // The weakened swap does not release the waiter's place in the queue either. This shows on every machine whose
+        // stores are unordered: the holder's hand-over is lost, and the waiter never ends.
+        ("VmLockTakenRelaxed", "vm-table-free", ["riscv-reordering", "x86"], Clause::C7),
+    ] {
+        shows(mistake, scenario, machines, clause);
+    }
 }
 
 /// Draws programs of two CPUs for these machines.
@@ -98,7 +66,7 @@ fn drawn(over_vm: bool) -> impl Iterator<Item = RecordedProgram> {
         };
         let mut recorded = random::place(&mut rng, program);
         let machines = [ARM, RISCV][rng.below(2) as usize];
-        recorded.kind = kind(machines[0]);
+        recorded.kind = *MachineKind::named(machines[0]).expect("a machine");
         Some(recorded)
     });
     programs.filter(|recorded| recorded.program.cpus() == 2)

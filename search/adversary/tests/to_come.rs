@@ -1,15 +1,10 @@
 //! Future machines: the contract holds on them, and mistakes show there.
 
+use crate::holds;
 use quell::Policy;
 use quell_adversary::explore::POLICIES;
-use quell_adversary::replay::replay_code;
 use quell_adversary::scenario::Scenario;
-use quell_adversary::{Budget, Case, Exploration, MachineKind, Report, Session, explore};
-
-fn search(case: Case, schedules: u64) -> Report {
-    let exploration = Exploration { case, budget: Budget::Schedules(schedules), seed: 1, depth: 4 };
-    explore(&mut Session::new(case), &exploration, |_, _| true)
-}
+use quell_adversary::{Budget, Case, MachineKind};
 
 fn cases(kind: MachineKind, policy: Policy) -> impl Iterator<Item = Case<'static>> {
     let scenarios = Scenario::ALL.iter();
@@ -28,14 +23,7 @@ fn the_contract_holds() {
         for (policy, schedules) in many.into_iter().chain(few.into_iter().flatten()) {
             for case in cases(*kind, policy) {
                 searched += 1;
-                let report = search(case, schedules);
-                if let Some(failure) = &report.failure {
-                    panic!(
-                        "{}\nquell explore --replay '{}'",
-                        failure.violation,
-                        replay_code(&case, &failure.deviations)
-                    );
-                }
+                holds(case, Budget::Schedules(schedules));
             }
         }
         assert!(searched > 1000, "{searched}");
@@ -46,6 +34,7 @@ fn the_contract_holds() {
 #[cfg(quell_mutants)]
 mod mutants {
     use super::*;
+    use crate::search;
     use quell_adversary::Mistake;
     use quell_vm::contract::Clause;
 
@@ -56,15 +45,12 @@ mod mutants {
                 ("unmap-access", "SkipWait", Clause::C1),
                 ("table-free", "EarlyAckForTables", Clause::C6),
             ] {
-                let case = Case {
-                    scenario: Scenario::named(scenario).expect("a scenario"),
-                    kind: *kind,
-                    policy: Policy::ALL,
-                    mistake: Some(Mistake::named(mistake).expect("a mistake")),
-                };
-                let failure = search(case, 2000).failure;
+                let scenario = Scenario::named(scenario).expect("a scenario");
+                let mistake = Some(Mistake::named(mistake).expect("a mistake"));
+                let case = Case { mistake, ..Case::on(scenario, kind.name) };
+                let failure = search(case, Budget::Schedules(2000)).failure;
                 let broken = failure.map(|failure| failure.violation.clause);
-                assert_eq!(broken, Some(clause), "{mistake} on {}", kind.name);
+                assert_eq!(broken, Some(clause), "{mistake:?} on {}", kind.name);
             }
         }
     }

@@ -1,9 +1,8 @@
 //! Workload files under the adversary: they keep the contract, and a mistake is found in one.
 
 use quell::Policy;
-use quell_adversary::rehearsal::rehearse;
-use quell_adversary::workload::WorkloadRun;
-use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Session, explore};
+use quell_adversary::workload::{WorkloadRun, rehearse};
+use quell_adversary::{Budget, Case, Mistake};
 use quell_workloads::Workload;
 
 /// One CPU drops a page that the other reads.
@@ -45,14 +44,8 @@ fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
     let performance = WorkloadRun::new(workload, 2).expect("it runs here");
     let scenario = rehearse(&performance, "race.toml").expect("it runs");
     let search = |mistake| {
-        let case = Case {
-            scenario: &scenario,
-            kind: *MachineKind::named("x86").expect("a machine"),
-            policy: Policy::BASELINE,
-            mistake,
-        };
-        let exploration = Exploration { case, budget: Budget::Schedules(60), seed: 1, depth: 4 };
-        explore(&mut Session::new(case), &exploration, |_, _| true)
+        let case = Case { policy: Policy::BASELINE, mistake, ..Case::on(&scenario, "x86") };
+        crate::search(case, Budget::Schedules(60))
     };
     let kept = search(None);
     assert!(kept.failure.is_none(), "{:?}", kept.failure);

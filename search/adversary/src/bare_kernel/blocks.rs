@@ -38,7 +38,7 @@ impl BareKernel<'_> {
         for (at, frame) in (broken.start.0..).zip(frames) {
             match frame {
                 Some(frame) if at == page => gone = Some(frame),
-                Some(frame) => self.map(space, at, frame, true),
+                Some(frame) => _ = self.map(space, at, frame, true),
                 None => {}
             }
         }
@@ -60,7 +60,7 @@ impl BareKernel<'_> {
         self.unlock(space);
         drop(batch.finish());
         self.returned_unmap(space, block);
-        frames.into_iter().flatten().for_each(|f| self.give_away(f));
+        frames.into_iter().for_each(|frame| _ = self.give_away(frame));
     }
 
     /// Clears the entries of a block, or of some of its pages. Returns the frames that they mapped.

@@ -39,7 +39,7 @@ impl<'m> BareKernel<'m> {
     ///
     /// Otherwise it's like [`BareKernel::unmap`], but makes the pending flushes after it has dropped the lock. So other
     /// entries may be cleared meanwhile, as in a kernel with a lock for each table.
-    pub fn unmap_cleared(&self, space: usize, page: u64) {
+    pub fn unmap_cleared(&self, space: usize, page: u64) -> &Self {
         self.hw.say(|| format!("unmap({space}, {page:#x}), if its entry is cleared"));
         self.lock(space);
         let cleared = self.entry(space, page).load(Relaxed) == 0;
@@ -48,6 +48,7 @@ impl<'m> BareKernel<'m> {
             self.engine.flush_pending(&self.spaces[space]);
             self.returned_unmap(space, PageRange::base(Page(page), 1));
         }
+        self
     }
 
     /// Unmaps a page under the tables' lock, for a batch of reclaim.
@@ -62,7 +63,7 @@ impl<'m> BareKernel<'m> {
     /// Ends a batch, and gives the frames to new owners.
     fn finish_reclaim(&self, batch: &mut OneSpaceBatch<'_>) {
         for frame in batch.finish() {
-            self.give_away(frame);
+            self.give_away(Some(frame));
         }
     }
 
@@ -132,7 +133,7 @@ impl<'m> BareKernel<'m> {
         for frame in batch.finish() {
             match frame == table {
                 true => self.hw.note(Event::TableFreed { frame: table }),
-                false => self.give_away(frame),
+                false => _ = self.give_away(Some(frame)),
             }
         }
     }

@@ -1,11 +1,10 @@
 //! The kernel's own half: mappings that every CPU has under any root, and their changes.
 
-use super::{BareKernel, ENTRY_ORDER, Space};
-use crate::cell::AdversaryWord;
+use super::{BareKernel, ENTRY_ORDER, Space, take};
+use crate::action::{AccessKind, Op};
 use crate::context;
-use crate::machine::AccessOutcome;
-use crate::op::{AccessKind, Op};
 use crate::tables;
+use crate::word::AdversaryWord;
 use quell::{
     Batch, Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word,
 };
@@ -23,11 +22,12 @@ pub const OWN_TAGGED: u64 = OWN + 256;
 
 impl BareKernel<'_> {
     /// Makes the kernel's half available. One CPU calls this before the run.
-    pub fn use_own_half(&self) {
+    pub fn use_own_half(&self) -> &Self {
         let pointer = OWN_TABLE.0 << 12 | tables::PRESENT | tables::TABLE | tables::WRITABLE;
         self.hw.table(OWN_ROOT)[(OWN / 512) as usize].store(pointer, Release);
         self.has_own_half.set(true);
         context::with(|core| core.use_kernel(OWN_ROOT.0 as u32, OWN));
+        self
     }
 
     pub(super) fn has_own_half(&self) -> bool {
@@ -56,7 +56,7 @@ impl BareKernel<'_> {
     }
 
     /// Maps a page of the kernel's half, which wasn't mapped.
-    pub fn map_own(&self, page: u64, frame: Frame) {
+    pub fn map_own(&self, page: u64, frame: Frame) -> &Self {
         let global = if page < OWN_TAGGED { tables::GLOBAL } else { 0 };
         let word = frame.0 << 12
             | tables::PRESENT
@@ -65,12 +65,12 @@ impl BareKernel<'_> {
             | tables::DIRTY
             | global;
         self.own_entry(page).store(word, Release);
+        self
     }
 
     /// Clears the entry of a page, whose lock the caller holds. Returns the frame that it mapped.
     pub(super) fn take_own(&self, page: u64) -> Option<Frame> {
-        let old = self.own_entry(page).swap(0, ENTRY_ORDER);
-        (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
+        take(self.own_entry(page))
     }
 
     /// Clears the entry of a page, reports it to a new batch, and calls `end` with the batch. Lazy batches end under
@@ -96,16 +96,9 @@ impl BareKernel<'_> {
         end(&mut batch);
     }
 
-    /// Unmaps a page of the kernel's half. Returns its frame.
-    pub fn unmap_own(&self, page: u64) -> Option<Frame> {
-        self.unmap_own_for(Purpose::Call, page)
-    }
-
     /// Unmaps a page of the kernel's half and gives its frame to a new owner.
-    pub fn free_own(&self, page: u64) {
-        if let Some(frame) = self.unmap_own(page) {
-            self.give_away(frame);
-        }
+    pub fn free_own(&self, page: u64) -> &Self {
+        self.give_away(self.unmap_own_for(Purpose::Call, page))
     }
 
     /// Unmaps a page of the kernel's half for a given purpose. Returns its frame.
@@ -113,9 +106,13 @@ impl BareKernel<'_> {
         self.hw.say(|| format!("unmap kernel page {page:#x}"));
         let mut frame = None;
         self.clear_own(page, purpose, |batch| frame = batch.finish().next());
-        self.hw
-            .note(Event::ReturnedUnmap { root: OWN_ROOT, range: PageRange::base(Page(page), 1) });
+        self.returned_unmap_own(page);
         frame
+    }
+
+    fn returned_unmap_own(&self, page: u64) {
+        let range = PageRange::base(Page(page), 1);
+        self.hw.note(Event::ReturnedUnmap { root: OWN_ROOT, range });
     }
 
     /// Unmaps a page of the kernel's half that no CPU uses any more.
@@ -137,15 +134,19 @@ impl BareKernel<'_> {
             taken = (frames.first().copied(), stamp);
             for &frame in &frames {
                 self.hw.note(Event::FrameFreed { frame, frames: 1 });
-                let deferred_flush = self.deferred_flush(frame);
-                deferred_flush.begin();
-                match stamp {
-                    Some(stamp) => deferred_flush.defer(stamp),
-                    None => deferred_flush.clear(),
-                }
+                self.deferred_flush(frame).begin();
+                self.set_deferred(frame, stamp);
             }
         });
         taken
+    }
+
+    /// Sets the stamp of a frame's deferred flush, or records that the flush was made.
+    fn set_deferred(&self, frame: Frame, stamp: Option<Stamp>) {
+        match stamp {
+            Some(stamp) => self.deferred_flush(frame).defer(stamp),
+            None => self.deferred_flush(frame).clear(),
+        }
     }
 
     /// Unmaps a program's clean page and a page of the kernel's half in one batch.
@@ -161,8 +162,7 @@ impl BareKernel<'_> {
         let theirs = self.clear(space, page);
         let range = PageRange::base(Page(page), 1);
         batch.changed(&self.spaces[space], range, Scope::Leaf);
-        let mine = self.own_entry(own).swap(0, ENTRY_ORDER);
-        let mine = (mine & tables::PRESENT != 0).then_some(Frame(mine >> 12));
+        let mine = self.take_own(own);
         let range = PageRange::base(Page(own), 1);
         batch.changed(self.own_space(own), range, Scope::Leaf);
         let taken: Vec<Frame> = [theirs, mine].into_iter().flatten().collect();
@@ -176,10 +176,7 @@ impl BareKernel<'_> {
         };
         for &frame in &taken {
             self.hw.note(Event::FrameFreed { frame, frames: 1 });
-            match stamp {
-                Some(stamp) => self.deferred_flush(frame).defer(stamp),
-                None => self.deferred_flush(frame).clear(),
-            }
+            self.set_deferred(frame, stamp);
         }
         self.unlock_own();
         self.unlock(space);
@@ -187,7 +184,7 @@ impl BareKernel<'_> {
     }
 
     /// Maps another frame at an address of the kernel's half that was unmapped lazily.
-    pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
+    pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) -> &Self {
         self.hw.say(|| format!("reuses kernel page {page:#x}"));
         if let Some(stamp) = stamp {
             self.engine.flush_until(stamp);
@@ -198,6 +195,7 @@ impl BareKernel<'_> {
         context::with(|core| {
             core.oracle.must_read(OWN_ROOT.0 as u32, page, Some(value));
         });
+        self
     }
 
     /// Unlinks the leaf table of the kernel's half and frees it.
@@ -231,38 +229,32 @@ impl BareKernel<'_> {
         context::with(|core| core.change_text(page, true));
     }
 
-    /// Unmaps a page of the kernel's half, and replaces text during the flush.
-    ///
-    /// Returns the page's frame. Other CPUs may receive both requests as one.
-    pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) -> Option<Frame> {
+    /// Unmaps a page of the kernel's half, and replaces text during the flush. Other CPUs may receive both requests as
+    /// one.
+    pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) {
         self.hw.say(|| format!("starts to unmap kernel page {page:#x}"));
-        let mut frame = None;
         self.clear_own(page, Purpose::Call, |batch| {
             let flight = batch.start();
             self.replace_text(text, value);
-            frame = flight.finish().next();
+            flight.finish().for_each(drop);
         });
-        self.hw
-            .note(Event::ReturnedUnmap { root: OWN_ROOT, range: PageRange::base(Page(page), 1) });
-        frame
+        self.returned_unmap_own(page);
     }
 
-    /// Loads from the kernel's half. Returns the value, or `None` for a fault.
-    pub fn read_own(&self, page: u64) -> Option<u64> {
+    /// Loads from the kernel's half.
+    pub fn read_own(&self, page: u64) -> &Self {
         self.access_own(page, AccessKind::Load)
     }
 
-    /// Executes an instruction of the kernel's half. Returns whether it succeeded.
-    pub fn execute_own(&self, page: u64) -> bool {
-        self.access_own(page, AccessKind::Fetch).is_some()
+    /// Executes an instruction of the kernel's half.
+    pub fn execute_own(&self, page: u64) -> &Self {
+        self.access_own(page, AccessKind::Fetch)
     }
 
-    fn access_own(&self, page: u64, kind: AccessKind) -> Option<u64> {
+    fn access_own(&self, page: u64, kind: AccessKind) -> &Self {
         context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
-        match context::with(|core| core.access_kernel(me, page, (kind, 0))) {
-            AccessOutcome::Value { held, .. } => Some(held),
-            AccessOutcome::Fault => None,
-        }
+        context::with(|core| core.access_kernel(me, page, (kind, 0)));
+        self
     }
 }

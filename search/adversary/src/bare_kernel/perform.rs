@@ -5,15 +5,16 @@ use super::{
     BareKernel, BareProgram, FIRST, FRAMES, MOST_LEDGER_ENTRIES, SECOND, SPACES, leaf_of, root_of,
 };
 use crate::action::MAX_CPUS;
-use crate::cell::AdversaryWord;
 use crate::context::Kernel;
 use crate::coverage::{Coverage, MachineEvent};
 use crate::hardware::Adversary;
-use crate::names::Address;
-use crate::stage::{Hw, Stage};
+use crate::stage::Stage;
 use crate::timeline;
+use crate::timeline::Address;
+use crate::word::AdversaryWord;
 use quell::{
-    DeferredFlush, Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpuData, Word,
+    CpuId, DeferredFlush, Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpuData,
+    Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
@@ -27,7 +28,9 @@ impl Kernel for BareKernel<'_> {
     }
 
     fn preempt(&self) {
-        (self.preempts)(self, self.hw.this_cpu().index());
+        if self.hw.this_cpu() == CpuId(0) {
+            (self.preempts)(self);
+        }
     }
 
     fn nmi(&self) {
@@ -66,9 +69,9 @@ impl BareProgram {
         let machine = Adversary::new(stage.kind, count, memory).with_unscheduled(self.unscheduled);
         let hw = Box::new(stage.broken(machine));
         let hw = &*hw;
-        let cpus: Box<ManuallyDrop<[PerCpuData<'_, Hw>; MAX_CPUS]>> =
+        let cpus: Box<ManuallyDrop<[PerCpuData<'_, Adversary>; MAX_CPUS]>> =
             Box::new(ManuallyDrop::new(std::array::from_fn(|_| PerCpuData::new())));
-        let ledger: Box<ManuallyDrop<[LedgerEntry<Hw>; MOST_LEDGER_ENTRIES]>> =
+        let ledger: Box<ManuallyDrop<[LedgerEntry<Adversary>; MOST_LEDGER_ENTRIES]>> =
             Box::new(ManuallyDrop::new(std::array::from_fn(|_| LedgerEntry::new())));
         stage.weaken(&cpus[..count]);
         let engine = Engine::new(hw, &cpus[..count], &ledger[..self.ledger], stage.policy)
@@ -134,23 +137,16 @@ impl BareKernel<'_> {
     /// Returns the name of a word, for timelines.
     fn name(
         &self,
-        cpus: &[PerCpuData<'_, Hw>],
-        ledger: &[LedgerEntry<Hw>],
+        cpus: &[PerCpuData<'_, Adversary>],
+        ledger: &[LedgerEntry<Adversary>],
         word: usize,
     ) -> Option<String> {
         let at = Address(word);
         at.of_cpus(cpus)
+            .or_else(|| at.of_spaces((0..).map(|n| format!("space{n}")).zip(self.spaces.iter())))
             .or_else(|| {
-                let mut spaces = self.spaces.iter().enumerate();
-                spaces.find_map(|(index, space)| {
-                    Some(format!("space{index}.{}", space.word_name(word)?))
-                })
-            })
-            .or_else(|| {
-                let mut own = ["global", "tagged"].into_iter().zip(self.own.iter());
-                own.find_map(|(name, space)| {
-                    Some(format!("{name} kernel space.{}", space.word_name(word)?))
-                })
+                let names = ["global", "tagged"].map(|name| format!("{name} kernel space"));
+                at.of_spaces(names.into_iter().zip(self.own.iter()))
             })
             .or_else(|| {
                 let own = at.lies_in(&*self.own_lock);

@@ -5,7 +5,13 @@ use crate::coverage::MachineEvent;
 use crate::tables;
 use quell::{DeferredFlush, Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The flag that marks a page as *pending*: from before its page-cache slot is emptied until its deferred flush has a
+/// stamp.
+const PENDING: usize = 0;
+/// The flag that marks the slot as empty.
+const EMPTY: usize = 1;
 
 impl BareKernel<'_> {
     /// Unmaps a page from several spaces, as reclaim does, and waits for the flush.
@@ -29,14 +35,15 @@ impl BareKernel<'_> {
     }
 
     /// Unmaps a clean page, and defers the flush if the policy allows it.
-    ///
-    /// If so, the returned frame has a deferred flush.
-    pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
-        self.reclaim_lazily_from(&[space], page)
+    pub fn reclaim_lazily(&self, space: usize, page: u64) -> &Self {
+        self.take_lazily(&[space], page);
+        self
     }
 
-    /// Unmaps a clean page that several spaces map, like [`BareKernel::reclaim_lazily`].
-    pub fn reclaim_lazily_from(&self, spaces: &[usize], page: u64) -> Option<Frame> {
+    /// Unmaps a clean page from several spaces, and defers the flush if the policy allows it.
+    ///
+    /// If so, the returned frame has a deferred flush.
+    pub fn take_lazily(&self, spaces: &[usize], page: u64) -> Option<Frame> {
         self.hw.say(|| format!("reclaim page {page:#x} of {spaces:?} lazily"));
         for &space in spaces {
             self.lock(space);
@@ -91,6 +98,12 @@ impl BareKernel<'_> {
         self.hw.note(Event::TableFreed { frame: table });
     }
 
+    /// Makes all deferred flushes.
+    pub fn flush_deferred(&self) -> &Self {
+        self.engine.flush_deferred();
+        self
+    }
+
     /// Frees a frame whose flush may be deferred.
     pub(super) fn free_deferred(&self, frame: Frame, outcome: Outcome<'_>) {
         // From the moment when the flush is recorded as deferred, any CPU may reuse the frame.
@@ -119,20 +132,20 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Gives a frame that has a deferred flush to a new owner. Returns whether the kernel got the frame.
-    pub fn flush_before_reuse(&self, frame: Frame) -> bool {
+    /// Gives a frame that has a deferred flush to a new owner, if no other CPU has taken it.
+    pub fn flush_before_reuse(&self, frame: Option<Frame>) -> &Self {
+        let Some(frame) = frame else { return self };
         self.hw.say(|| format!("flush_before_reuse frame {:#x}", frame.0));
-        let reused = self.engine.flush_before_reuse(self.deferred_flush(frame)).is_some();
-        if reused {
+        if self.engine.flush_before_reuse(self.deferred_flush(frame)).is_some() {
             self.hw.happen(MachineEvent::Reusable);
-            self.hw.note(Event::FrameAllocated { frame, frames: 1 });
-            self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
+            self.own(frame);
         }
-        reused
+        self
     }
 
     /// Reinstates a frame for its page, unless a CPU has reused it.
-    pub fn reinstate(&self, space: usize, page: u64, frame: Frame) {
+    pub fn reinstate(&self, space: usize, page: u64, frame: Option<Frame>) -> &Self {
+        let Some(frame) = frame else { return self };
         self.hw.say(|| format!("reinstate frame {:#x}", frame.0));
         self.lock(space);
         if self.deferred_flush(frame).reinstate(&self.engine) {
@@ -140,6 +153,7 @@ impl BareKernel<'_> {
             self.map(space, page, frame, false);
         }
         self.unlock(space);
+        self
     }
 
     /// Writes an entry that used to map `old`, if it is empty. Returns whether it was empty.
@@ -153,5 +167,46 @@ impl BareKernel<'_> {
         }
         self.unlock(space);
         empty
+    }
+
+    /// Removes a clean page from space and file, drops all locks, and then defers the flush.
+    ///
+    /// A kernel does this if it unmaps many pages, each under its own lock. A CPU that fills the page's slot before the
+    /// deferred flush has its stamp flushes the whole space.
+    pub fn reclaim_then_defer(&self, space: usize, page: u64) -> &Self {
+        self.hw.say(|| format!("reclaim page {page:#x} of {space}, then defer the flush"));
+        let mut batch = self.engine.batch(Purpose::Lazy);
+        self.lock(space);
+        let frame = self.clear(space, page);
+        if frame.is_some() {
+            let range = PageRange::base(Page(page), 1);
+            batch.changed(&self.spaces[space], range, Scope::Leaf);
+        }
+        self.unlock(space);
+        let Some(frame) = frame else { return self };
+        self.flags[PENDING].store(1, Relaxed);
+        self.flags[EMPTY].store(1, Release);
+        batch.hold(frame);
+        self.free_deferred(frame, batch.finish_deferred());
+        self.flags[PENDING].store(0, Release);
+        self
+    }
+
+    /// Fills the slot with another frame, if it is empty, and maps that frame. Returns whether the slot was empty.
+    pub fn fill_slot(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
+        self.hw.say(|| format!("fill the slot of {page:#x}"));
+        if self.flags[EMPTY].load(Acquire) == 0 {
+            return false;
+        }
+        // We read this before the deferred flush: a CPU that finds the page no longer pending also finds its stamp.
+        if self.flags[PENDING].load(Acquire) == 1 {
+            self.flush_all(space);
+        } else {
+            self.engine.flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
+        }
+        self.lock(space);
+        self.map(space, page, new, false);
+        self.unlock(space);
+        true
     }
 }

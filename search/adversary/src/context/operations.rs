@@ -8,10 +8,10 @@
 //! different. So in legible runs, a frame that exists while the coroutine is suspended uses few words.
 
 use super::Context;
-use crate::cell::AdversaryWord;
+use crate::action::Op;
 use crate::machine::{Core, Verdict};
 use crate::mistake::OperationKind;
-use crate::op::Op;
+use crate::word::AdversaryWord;
 use quell_vm::sim::fiber;
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -254,7 +254,6 @@ impl Context {
         }
     }
 
-    /// Returns the ordering of a store to a word.
     #[inline]
     fn store_order(&self, word: &AdversaryWord, order: Ordering) -> Ordering {
         let address = std::ptr::from_ref(word) as usize;

@@ -10,17 +10,6 @@
 //! corpus and is changed further. A program that breaks the contract is shrunk, with its schedule ([`mod@shrink`]), and
 //! written to a file that can be kept and run again ([`text`]).
 //!
-//! | module | contents |
-//! | --- | --- |
-//! | [`random`] | drawing and changing programs |
-//! | [`search`] | one program in many schedules |
-//! | [`trial`] | one program, unchanged and with each mistake that may show in it |
-//! | [`campaign`] | the search through programs, and for mutants |
-//! | [`corpus`] | a folder of programs from which to continue |
-//! | `effort` | the choice of the mutant for the next program |
-//! | [`mod@shrink`] | the smallest program and schedule that break the same clause |
-//! | [`text`] | programs as files and as one line |
-//!
 //! # What this does not cover
 //!
 //! The grammar can't express some programs: for example, mixed use of one space by the manager and other code, two
@@ -28,7 +17,6 @@
 
 pub mod campaign;
 pub mod corpus;
-mod effort;
 pub mod random;
 mod search;
 pub mod shrink;

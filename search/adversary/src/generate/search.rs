@@ -48,7 +48,7 @@ pub struct WorkDone {
 }
 
 /// The schedules that a program gets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct SchedulePlan {
     /// The seed from which they are drawn.
     pub(super) seed: u64,

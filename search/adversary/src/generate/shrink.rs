@@ -7,9 +7,7 @@
 use super::search::{SchedulePlan, mutant_of, search};
 use super::text::RecordedProgram;
 use crate::explore;
-use crate::footprint::PassedRules;
 use crate::generated::program::{CpuProgram, Memory, Program, Shape};
-use crate::machine::End;
 use crate::scenario::Scenario;
 use crate::session::{Case, Session};
 use quell::Policy;
@@ -38,20 +36,13 @@ const ATTEMPTS: u32 = 500;
 
 /// Runs a recorded program under its schedule. Returns the violation, if any.
 pub fn replay(recorded: &RecordedProgram) -> Option<Violation> {
-    let scenario = Scenario::generated("generated", &recorded.program);
-    let mut session = Session::new(case(recorded, &scenario));
-    explore::breaks(&mut session, &recorded.schedule).map(|(_, violation)| violation)
+    replay_lines(recorded).0
 }
 
 /// Runs a recorded program under its schedule. Returns the violation, if any, and the timeline.
 pub fn replay_lines(recorded: &RecordedProgram) -> (Option<Violation>, Vec<Line>) {
     let scenario = Scenario::generated("generated", &recorded.program);
-    let mut session = Session::new(case(recorded, &scenario));
-    let (run, lines) = session.replay(recorded.schedule.clone());
-    match run.end {
-        End::Violated(violation) => (Some(*violation), lines),
-        _ => (None, lines),
-    }
+    crate::replay::replay(case(recorded, &scenario), recorded.schedule.clone())
 }
 
 /// Returns the case to run.
@@ -72,8 +63,7 @@ fn breaks(recorded: &RecordedProgram, clause: Clause, seed: u64) -> Option<Findi
                 count: SCHEDULES,
                 most: MOMENTS,
                 watched: mutant_of(recorded.mistake),
-                partners: PassedRules::default(),
-                seeks: false,
+                ..Default::default()
             };
             search(&mut session, plan, &mut Default::default(), &mut |_| {})
                 .filter(|(_, v)| same(v))
@@ -112,7 +102,8 @@ pub fn shrink(
                 && let Some(program) = smaller(&best.recorded.program, at, size)
             {
                 attempts -= 1;
-                match with(&best.recorded, program, clause, seed) {
+                let recorded = RecordedProgram { program, ..best.recorded.clone() };
+                match breaks(&recorded, clause, seed) {
                     Some(found) => best = found,
                     None => at += size,
                 }
@@ -147,16 +138,6 @@ pub fn shrink(
         violation: failure.violation,
         recorded: RecordedProgram { schedule: failure.deviations, ..best.recorded.clone() },
     }
-}
-
-fn with(
-    recorded: &RecordedProgram,
-    program: Program,
-    clause: Clause,
-    seed: u64,
-) -> Option<Finding> {
-    let recorded = RecordedProgram { program, ..recorded.clone() };
-    breaks(&recorded, clause, seed)
 }
 
 /// Returns the program without `size` operations from number `at` on, or `None` if there are no more.
@@ -288,14 +269,7 @@ mod tests {
         };
         let scenario = Scenario::generated("generated", &recorded.program);
         let mut session = Session::new(case(&recorded, &scenario));
-        let plan = SchedulePlan {
-            seed: 1,
-            count: 2000,
-            most: MOMENTS,
-            watched: None,
-            partners: PassedRules::default(),
-            seeks: false,
-        };
+        let plan = SchedulePlan { seed: 1, count: 2000, most: MOMENTS, ..Default::default() };
         let (schedule, violation) =
             search(&mut session, plan, &mut Default::default(), &mut |_| {}).expect("it is broken");
         let found = RecordedProgram { schedule, ..recorded.clone() };

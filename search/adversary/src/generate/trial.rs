@@ -4,7 +4,7 @@
 //! get a few each, because the right program is rarer than its right schedule. A trial doesn't depend on other
 //! programs: the [`Outcome`] contains the results of a lane's programs.
 
-use super::effort::Efforts;
+use super::campaign::Efforts;
 use super::search::{RunObservation, SchedulePlan, WorkDone, mutant_of, search};
 use super::shrink::{Finding, case};
 use super::text::RecordedProgram;
@@ -169,9 +169,7 @@ impl Trial<'_> {
         outcome.spent.programs += 1;
         let scenario = Scenario::generated("generated", &self.recorded.program);
         let mut session = Session::new(case(&self.recorded, &scenario));
-        let Some(shown) = self.look(&mut session, outcome) else {
-            return;
-        };
+        let Some(shown) = self.look(&mut session, outcome) else { return };
         let mut rng = Rng::new(self.seed);
         if alive.is_empty() {
             self.look_longer(&mut rng, &mut session, outcome);
@@ -216,9 +214,7 @@ impl Trial<'_> {
             seed: self.seed,
             count: FIRST_LOOK,
             most: SEARCH / 4,
-            watched: None,
-            partners: PassedRules::default(),
-            seeks: false,
+            ..Default::default()
         };
         let before = outcome.spent;
         let mut plain = Vec::new();

@@ -7,10 +7,10 @@
 //! also judges everything that the programs of the other CPUs could access then.
 
 use super::program::{CallOp, CpuProgram, Flags, Memory};
+use crate::action::AccessKind;
 use crate::action::MAX_CPUS;
 use crate::context;
 use crate::coverage::Coverage;
-use crate::op::AccessKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{self, FIRST_PROCESS, ProgramParts, VmKernel};
 use quell::PageSize;
@@ -25,7 +25,6 @@ struct ProgramPlayer<'p> {
     begun: Cell<bool>,
     offline: [Cell<bool>; MAX_CPUS],
     flag: [Cell<u8>; MAX_CPUS],
-    /// The process of each CPU that is in a program.
     process: [Cell<Option<ProcessId>>; MAX_CPUS],
     stores: [Cell<u64>; MAX_CPUS],
 }
@@ -34,7 +33,10 @@ const fn bytes(pages: u64) -> u64 {
     pages << 12
 }
 
-/// Returns the protection for this number of a program.
+const fn offset(page: u64, word: u8) -> u64 {
+    bytes(page) + word as u64 * 8
+}
+
 fn protection(rights: u8) -> Protection {
     match rights {
         0 => Protection::NONE,
@@ -78,17 +80,14 @@ impl ProgramPlayer<'_> {
         }
     }
 
-    /// Makes a call and ignores its result.
-    fn may_call(k: &VmKernel<'_>, call: Call) {
-        let _ = k.try_call(call);
-    }
-
     fn perform(&self, k: &VmKernel<'_>, me: usize, op: CallOp) {
         // An offline CPU still signals and waits. Otherwise others would wait for it for ever.
         let there = matches!(op, CallOp::Online | CallOp::Tell { .. } | CallOp::Wait { .. });
         if self.offline[me].get() && !there {
             return;
         }
+        // The manager may refuse any call.
+        let call = |call| _ = k.try_call(call);
         match op {
             CallOp::Read { page, word } => {
                 let _ = k.attempt((page, word.into()), AccessKind::Load, 0);
@@ -104,12 +103,8 @@ impl ProgramPlayer<'_> {
                 }
             }
             CallOp::Map { page, pages, large } => {
-                let page_size = match large {
-                    true => PageSize::Large,
-                    false => PageSize::Base,
-                };
-                let backing = Backing::Anonymous { page: page_size };
-                Self::map(k, (page, pages), true, backing);
+                let page_size = if large { PageSize::Large } else { PageSize::Base };
+                Self::map(k, (page, pages), true, Backing::Anonymous { page: page_size });
             }
             CallOp::MapFile { page, pages, file, from, shared, write } => {
                 let offset = bytes(from);
@@ -120,64 +115,45 @@ impl ProgramPlayer<'_> {
                 Self::map(k, (page, pages), write, backing);
             }
             CallOp::Unmap { page, pages } => {
-                let (address, bytes) = (bytes(page), bytes(pages));
-                Self::may_call(k, Call::Unmap { address, bytes });
+                call(Call::Unmap { address: bytes(page), bytes: bytes(pages) });
             }
             CallOp::Discard { page, pages } => {
-                let (address, bytes) = (bytes(page), bytes(pages));
-                Self::may_call(k, Call::Discard { address, bytes });
+                call(Call::Discard { address: bytes(page), bytes: bytes(pages) });
             }
             CallOp::Protect { page, pages, rights } => {
-                let call = Call::Protect {
-                    address: bytes(page),
-                    bytes: bytes(pages),
-                    protection: protection(rights),
-                };
-                Self::may_call(k, call);
+                let (address, bytes, protection) = (bytes(page), bytes(pages), protection(rights));
+                call(Call::Protect { address, bytes, protection });
             }
             CallOp::PageOut { page, pages } => {
-                let (address, bytes) = (bytes(page), bytes(pages));
-                Self::may_call(k, Call::PageOut { address, bytes });
+                call(Call::PageOut { address: bytes(page), bytes: bytes(pages) });
             }
             CallOp::Remap { page, pages, to } => {
-                let call =
-                    Call::Remap { address: bytes(page), bytes: bytes(pages), to: Some(bytes(to)) };
-                Self::may_call(k, call);
+                let (address, bytes, to) = (bytes(page), bytes(pages), Some(bytes(to)));
+                call(Call::Remap { address, bytes, to });
             }
-            CallOp::Collapse { page } => {
-                let address = bytes(page);
-                Self::may_call(k, Call::Collapse { address });
-            }
-            CallOp::Spawn => Self::may_call(k, Call::Spawn),
-            CallOp::Fork => Self::may_call(k, Call::Fork),
-            CallOp::Enter { process } => Self::may_call(k, Call::Enter { process }),
-            CallOp::Exit { process } => Self::may_call(k, Call::Exit { process }),
-            CallOp::Create { pages } => {
-                let bytes = bytes(pages);
-                Self::may_call(k, Call::Create { bytes });
-            }
+            CallOp::Collapse { page } => call(Call::Collapse { address: bytes(page) }),
+            CallOp::Spawn => call(Call::Spawn),
+            CallOp::Fork => call(Call::Fork),
+            CallOp::Enter { process } => call(Call::Enter { process }),
+            CallOp::Exit { process } => call(Call::Exit { process }),
+            CallOp::Create { pages } => call(Call::Create { bytes: bytes(pages) }),
             CallOp::WriteFile { file, page, word } => {
-                let (offset, value) = (bytes(page) + u64::from(word) * 8, self.value(me));
-                Self::may_call(k, Call::Write { file, offset, value });
+                call(Call::Write { file, offset: offset(page, word), value: self.value(me) });
             }
             CallOp::ReadFile { file, page, word } => {
-                let offset = bytes(page) + u64::from(word) * 8;
-                Self::may_call(k, Call::Read { file, offset });
+                call(Call::Read { file, offset: offset(page, word) });
             }
             CallOp::Truncate { file, pages, word } => {
-                let bytes = bytes(pages) + u64::from(word) * 8;
-                Self::may_call(k, Call::Truncate { file, bytes });
+                call(Call::Truncate { file, bytes: offset(pages, word) });
             }
-            CallOp::Sync { file } => Self::may_call(k, Call::Sync { file }),
+            CallOp::Sync { file } => call(Call::Sync { file }),
             CallOp::Migrate { page, pages, node } => {
-                let (address, bytes) = (bytes(page), bytes(pages));
-                let call = Call::Migrate { address, bytes, node };
-                Self::may_call(k, call);
+                call(Call::Migrate { address: bytes(page), bytes: bytes(pages), node });
             }
-            CallOp::Demote { pages } => Self::may_call(k, Call::Demote { pages }),
-            CallOp::Reclaim { pages } => Self::may_call(k, Call::Reclaim { pages }),
-            CallOp::Idle => Self::may_call(k, Call::Idle { until: 0 }),
-            CallOp::Nothing => Self::may_call(k, Call::Nothing),
+            CallOp::Demote { pages } => call(Call::Demote { pages }),
+            CallOp::Reclaim { pages } => call(Call::Reclaim { pages }),
+            CallOp::Idle => call(Call::Idle { until: 0 }),
+            CallOp::Nothing => call(Call::Nothing),
             CallOp::Offline => {
                 k.offline();
                 self.offline[me].set(true);
@@ -185,8 +161,7 @@ impl ProgramPlayer<'_> {
             CallOp::Online => {
                 if self.offline[me].replace(false) {
                     k.online();
-                    let process = FIRST_PROCESS;
-                    Self::may_call(k, Call::Enter { process });
+                    call(Call::Enter { process: FIRST_PROCESS });
                 }
             }
             CallOp::Tell { flag } => {
@@ -205,16 +180,9 @@ impl ProgramPlayer<'_> {
     }
 
     fn map(k: &VmKernel<'_>, (page, pages): (u64, u64), write: bool, backing: Backing) {
-        let call = Call::Map {
-            address: Some(bytes(page)),
-            bytes: bytes(pages),
-            protection: match write {
-                true => Protection::READ_WRITE,
-                false => Protection::READ,
-            },
-            backing,
-        };
-        Self::may_call(k, call);
+        let protection = if write { Protection::READ_WRITE } else { Protection::READ };
+        let (address, bytes) = (Some(bytes(page)), bytes(pages));
+        let _ = k.try_call(Call::Map { address, bytes, protection, backing });
     }
 }
 

@@ -1,10 +1,10 @@
 //! Translations: invalidations, roots, and the accesses of programs through them.
 
-use super::{AccessOutcome, Core, Target, Text};
+use super::{AccessOutcome, Core, Target, Text, breach};
+use crate::action::AccessKind;
 use crate::coverage::MachineEvent;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
-use crate::op::AccessKind;
 use crate::oracle::{Moment, UsedTranslation};
 use crate::tables;
 use quell::{CpuId, Frame, Invalidation, Page};
@@ -12,9 +12,6 @@ use quell_vm::contract::{Clause, Violation};
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-
-/// The rights that an entry grants. Dirty is one of them: a store through a dirty entry doesn't change the tables.
-const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
 
 impl Core {
     pub(crate) fn invalidate(&mut self, me: usize, what: Invalidation, at_once: bool) {
@@ -73,29 +70,26 @@ impl Core {
     pub(crate) fn load_root(&mut self, me: usize, root: u32, tag: u16, keep: bool) {
         self.check_root(me, tag);
         self.leave_user_half(me);
-        let arena = Rc::clone(&self.arena);
         let keep = keep && self.kind.tagged();
         if !keep {
             self.publish_observed();
         }
-        self.mmu.load_root(&arena, me, self.now, root, tag, keep);
+        self.mmu.load_root(me, self.now, root, tag, keep);
         self.check_breaks(me);
         self.check_tables();
     }
 
     pub(crate) fn unload_root(&mut self, me: usize) {
         self.leave_user_half(me);
-        let arena = Rc::clone(&self.arena);
-        self.mmu.unload_root(&arena, me, self.now);
+        self.mmu.unload_root(me, self.now);
         self.check_breaks(me);
     }
 
     /// Gives the kernel its own half under this root; `page` is the first page of that half.
     pub(crate) fn use_kernel(&mut self, root: u32, page: u64) {
-        let arena = Rc::clone(&self.arena);
         for cpu in 0..self.count {
             let junk = (!self.cpus[cpu].online).then_some(page);
-            self.mmu.use_kernel(&arena, cpu, root, junk);
+            self.mmu.use_kernel(cpu, root, junk);
             self.check_breaks(cpu);
         }
     }
@@ -104,18 +98,16 @@ impl Core {
     pub(crate) fn check_tables(&mut self) {
         for cpu in 0..self.count {
             let dead = |frame: u32| self.oracle.frame(frame).dead_table;
-            let Some((table, base)) = self.mmu.dead_table(cpu, dead) else {
-                continue;
-            };
+            let Some((table, base)) = self.mmu.dead_table(cpu, dead) else { continue };
             let freed_by = self.oracle.frame(table).freed_by;
             self.fail(
-                Violation::new(
+                breach(
                     Clause::C6,
                     "the walker can read a page-table page after it was freed",
+                    cpu,
+                    table,
                 )
-                .by(CpuId(cpu as u16))
                 .after(CpuId(freed_by.into()))
-                .in_frame(Frame(table.into()))
                 .through(Page(base).address()),
             );
         }
@@ -200,6 +192,15 @@ impl Core {
         self.access_from(me, root, 0, (page, 0), what)
     }
 
+    /// Returns whether the walker reads the tables again for such an access: for a store through an entry that isn't
+    /// dirty.
+    pub(super) fn walks_again(&self, leaf: &Leaf, kind: AccessKind) -> bool {
+        kind == AccessKind::Store
+            && self.kind.hardware_dirty
+            && leaf.word & tables::DIRTY == 0
+            && leaf.until != Moment::MAX
+    }
+
     fn access_from(
         &mut self,
         me: usize,
@@ -215,8 +216,7 @@ impl Core {
                 AccessKind::Store => tables::WRITABLE,
                 AccessKind::Fetch => tables::EXECUTABLE,
             };
-        let arena = Rc::clone(&self.arena);
-        let live = self.mmu.walk(&arena, me, root, page);
+        let live = self.mmu.walk(me, root, page);
         let allowed = |leaf: &Leaf| leaf.word & needed == needed;
         // Everything that the hardware may use for this access. The result of a walk comes first.
         let mut options = SmallVec::<[Leaf; 8]>::new();
@@ -234,21 +234,8 @@ impl Core {
                 continue;
             }
             let used = leaf.used(page);
-            let fresh = live.is_some_and(|live| {
-                let live_used = live.used(page);
-                live_used.frame == used.frame
-                    && used.root == root
-                    && leaf.word & !live.word & GRANTS == 0
-            });
-            if fresh {
-                continue;
-            }
-            // For a store through an entry that isn't dirty, the walker reads the tables again.
-            if kind == AccessKind::Store
-                && self.kind.hardware_dirty
-                && leaf.word & tables::DIRTY == 0
-                && leaf.until != Moment::MAX
-            {
+            let fresh = live.is_some_and(|live| leaf.is_fresh(&live, root, page));
+            if fresh || self.walks_again(leaf, kind) {
                 continue;
             }
             broken = self.oracle.judge(me as u8, root, &used, kind);
@@ -384,16 +371,12 @@ impl Core {
             })
         };
         let others = (0..self.count).filter(|&cpu| cpu != me);
-        let Some((by, zeroes)) = others.clone().find_map(|cpu| late(&cpu)) else {
-            return;
-        };
+        let Some((by, zeroes)) = others.clone().find_map(|cpu| late(&cpu)) else { return };
         let (clause, what) = if zeroes { (Clause::C8, "zeroes") } else { (Clause::C4, "content") };
         let account = format!("a page was mapped before its {what} became visible");
         self.fail(
-            Violation::new(clause, account)
-                .by(CpuId(me as u16))
+            breach(clause, account, me, used.frame)
                 .after(CpuId(by as u16))
-                .in_frame(Frame(used.frame.into()))
                 .through(Page(used.page).address()),
         );
     }
@@ -418,17 +401,15 @@ impl Core {
         word: usize,
         value: u64,
     ) {
-        let Some(expected) = self.oracle.expected_of(root, used.page) else {
-            return;
-        };
+        let Some(expected) = self.oracle.expected_of(root, used.page) else { return };
         if word == 0 && expected != value {
             self.fail(
-                Violation::new(
+                breach(
                     Clause::C4,
                     format!("a load returned {value:#x}, but the page contains {expected:#x}"),
+                    me,
+                    used.frame,
                 )
-                .by(CpuId(me as u16))
-                .in_frame(Frame(used.frame.into()))
                 .through(Page(used.page).address()),
             );
         }

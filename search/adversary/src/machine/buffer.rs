@@ -5,8 +5,8 @@
 //! is free.
 
 use crate::action::BUFFER;
-use crate::cell::{AdversaryWord, FRAME_WORDS};
 use crate::oracle::{Moment, UsedTranslation};
+use crate::word::{AdversaryWord, FRAME_WORDS};
 use quell::{Frame, Invalidation};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -58,7 +58,6 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// Creates a fill of one frame.
     pub(crate) fn of(frame: Frame, words: [Option<u64>; FRAME_WORDS]) -> Fill {
         Fill { first: frame.0 as u32, frames: 1, words, zeroes: false }
     }
@@ -87,7 +86,6 @@ pub(super) struct BufferedOp {
     pub(super) sequential: bool,
     /// Its number in program order, among the operations buffered with it.
     pub(super) order: u32,
-    /// When it was issued.
     pub(super) issued: Moment,
     /// Whether it fills a frame that no entry maps. A CPU that sees an entry written later must then see the content.
     pub(super) promised: bool,
@@ -251,7 +249,6 @@ impl StoreBuffer {
         those.map(|(_, entry)| entry)
     }
 
-    /// Returns whether it holds a store to this word.
     #[inline]
     pub(super) fn holds(&self, word: *const AdversaryWord) -> bool {
         let is_there = || self.entries().any(|(_, entry)| entry.target.is_word(word));

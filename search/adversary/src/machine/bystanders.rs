@@ -12,9 +12,9 @@
 
 use super::Core;
 use super::buffer::Target;
+use crate::action::AccessKind;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
-use crate::op::AccessKind;
 use crate::oracle::UsedTranslation;
 use crate::tables;
 use quell::Frame;
@@ -22,7 +22,6 @@ use quell_vm::Protection;
 use quell_vm::contract::Violation;
 use quell_vm::contract::abstract_machine::PossibleAccess;
 use smallvec::SmallVec;
-use std::rc::Rc;
 
 /// The kinds of access that a program can make, each with the right that it needs.
 const KINDS: [(AccessKind, u64); 3] = [
@@ -30,9 +29,6 @@ const KINDS: [(AccessKind, u64); 3] = [
     (AccessKind::Store, tables::WRITABLE),
     (AccessKind::Fetch, tables::EXECUTABLE),
 ];
-
-/// The rights that an entry grants.
-const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
 
 impl Core {
     /// Records that the CPU is in the code of a program until its next step. Judges at once which accesses that program
@@ -133,40 +129,31 @@ impl Core {
         }
     }
 
-    /// Returns whether this CPU may take an NMI.
     pub(crate) fn may_take_nmi(&self, cpu: usize) -> bool {
         self.nmis > 0 && !self.cpus[cpu].in_nmi
     }
 
+    /// Returns the translations of a leaf's first and last page. The machine has only the beginning of the largest pages.
+    fn ends(&self, leaf: &Leaf) -> impl Iterator<Item = UsedTranslation> {
+        let pages = leaf.pages_of();
+        let last = (pages.end - 1 > pages.start).then_some(pages.end - 1);
+        let used = [Some(pages.start), last].into_iter().flatten().map(|page| leaf.used(page));
+        used.filter(|used| (used.frame as usize) < self.content.len())
+    }
+
     /// Returns how an access with this right could break the contract, through anything that the TLB may hold.
     fn could_break(&self, cpu: usize, root: u32, right: u64) -> Option<Violation> {
-        let arena = Rc::clone(&self.arena);
         self.mmu.held(cpu).find_map(|leaf| {
             // The right selects one of the two halves.
             if leaf.word & tables::PRESENT == 0 || leaf.word & tables::USER != right {
                 return None;
             }
-            let pages = leaf.pages_of();
-            let last = (pages.end - 1 > pages.start).then_some(pages.end - 1);
-            { Some(pages.start).into_iter().chain(last) }.find_map(|page| {
-                let used = leaf.used(page);
-                // The machine has only the beginning of the largest pages.
-                if used.frame as usize >= self.content.len() {
-                    return None;
-                }
-                let live = self.mmu.walk(&arena, cpu, root, page);
-                // A translation that grants no more than the tables do is as good as a walk.
-                let fresh = live.filter(|live| {
-                    let same = live.used(page).frame == used.frame && used.root == root;
-                    same && leaf.word & !live.word & GRANTS == 0
-                });
+            self.ends(leaf).find_map(|used| {
+                let page = used.page;
+                let live = self.mmu.walk(cpu, root, page);
+                let fresh = live.filter(|live| leaf.is_fresh(live, root, page));
                 let may = |&(kind, needed): &(AccessKind, u64)| {
-                    // For a store through an entry that isn't dirty, the walker reads the tables again.
-                    let looks = kind == AccessKind::Store
-                        && self.kind.hardware_dirty
-                        && leaf.word & tables::DIRTY == 0
-                        && leaf.until != u32::MAX;
-                    leaf.word & needed == needed && !looks
+                    leaf.word & needed == needed && !self.walks_again(leaf, kind)
                 };
                 let used: UsedTranslation = fresh.map_or(used, |live| live.used(page));
                 let mut kinds = KINDS.iter().filter(|kind| may(kind));
@@ -188,14 +175,9 @@ impl Core {
         }
         let usable = tables::PRESENT | tables::USER;
         for leaf in self.mmu.held(cpu).filter(|leaf| leaf.word & usable == usable) {
-            let (first, last) = (leaf.pages_of().start, leaf.pages_of().end - 1);
-            for page in [Some(first), (last > first).then_some(last)].into_iter().flatten() {
-                let used = leaf.used(page);
-                // The machine has only the beginning of the largest pages.
-                if used.root != root || used.frame as usize >= self.content.len() {
-                    continue;
-                }
-                let live = self.mmu.walk(&self.arena, cpu, root, page);
+            for used in self.ends(leaf).filter(|used| used.root == root) {
+                let page = used.page;
+                let live = self.mmu.walk(cpu, root, page);
                 let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
                 if stale_only && !stale || stale && self.stores_to(cpu, used.frame) {
                     continue;

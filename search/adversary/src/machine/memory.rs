@@ -1,16 +1,16 @@
 //! Words and frames: loads, store buffers, and when stores become visible.
 
 use super::buffer::{BufferedOp, Fill, Target};
-use super::{Core, Cpu, past};
+use super::{Core, Cpu, breach, past};
 use crate::action::BUFFER;
-use crate::cell::AdversaryWord;
+use crate::action::Op;
 use crate::kind::Stores;
-use crate::op::Op;
 use crate::oracle::Moment;
 use crate::tables;
 use crate::timeline::RunEvent;
-use quell::{CpuId, Frame, Page};
-use quell_vm::contract::{Clause, Violation};
+use crate::word::AdversaryWord;
+use quell::{CpuId, Page};
+use quell_vm::contract::Clause;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -247,8 +247,7 @@ impl Core {
     /// Handles the change of a table's word. It is out of line, because few words belong to tables.
     #[inline(never)]
     fn table_written(&mut self, me: usize, place: (u32, usize), change: (u64, u64)) {
-        let arena = Rc::clone(&self.arena);
-        self.mmu.written(&arena, self.now, place, change);
+        self.mmu.written(self.now, place, change);
         self.judge_contents();
         self.check_tables();
         self.check_breaks(me);
@@ -265,9 +264,7 @@ impl Core {
     pub(super) fn drain(&mut self, cpu: usize, place: usize) {
         self.now += 1;
         self.outdate(cpu);
-        let Some(entry) = self.cpus[cpu].buffer.take(place) else {
-            return;
-        };
+        let Some(entry) = self.cpus[cpu].buffer.take(place) else { return };
         if self.tracing() {
             let what = match entry.target {
                 Target::Word(word) => RunEvent::Visible(word, entry.value),
@@ -302,13 +299,13 @@ impl Core {
                 };
                 if let Some((clause, other, account)) = broken {
                     self.fail(
-                        Violation::new(
+                        breach(
                             clause,
                             format!("a store arrived late in a frame {account}"),
+                            cpu,
+                            used.frame,
                         )
-                        .by(CpuId(cpu as u16))
                         .after(CpuId(other.into()))
-                        .in_frame(Frame(used.frame.into()))
                         .through(Page(used.page).address()),
                     );
                 }
@@ -330,7 +327,6 @@ impl Core {
         self.outdate_all();
     }
 
-    /// Returns a word of a frame's content.
     pub(crate) fn content(&self, frame: u32, word: usize) -> u64 {
         self.content[frame as usize][word]
     }
@@ -379,13 +375,13 @@ impl Core {
             let history = *self.oracle.frame(frame);
             if history.allocated > issued && usize::from(history.allocated_by) != cpu {
                 self.fail(
-                    Violation::new(
+                    breach(
                         Clause::C1,
                         "the kernel's store arrived late in a frame that has a new owner",
+                        cpu,
+                        frame,
                     )
-                    .by(CpuId(cpu as u16))
-                    .after(CpuId(history.allocated_by.into()))
-                    .in_frame(Frame(frame.into())),
+                    .after(CpuId(history.allocated_by.into())),
                 );
             }
             for (word, value) in fill.words.into_iter().enumerate() {

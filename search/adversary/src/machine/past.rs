@@ -39,9 +39,9 @@
 //! until a barrier, are in [`mmu`](crate::mmu).
 
 use crate::action::MAX_CPUS;
-use crate::cell::AdversaryWord;
 use crate::digest::Digest;
 use crate::oracle::Moment;
+use crate::word::AdversaryWord;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
@@ -112,12 +112,10 @@ impl Past {
         self.words.clear();
     }
 
-    /// Keeps the past from now on.
     pub(super) fn keep(&mut self) {
         self.kept = true;
     }
 
-    /// Returns whether the past is kept.
     #[inline]
     pub(super) fn is_kept(&self) -> bool {
         self.kept

@@ -5,17 +5,15 @@
 
 use super::{Core, Cpu, Text};
 use crate::action::MAX_CPUS;
-use crate::cell::FRAME_WORDS;
+use crate::action::Op;
 use crate::coverage::MachineEvent;
 use crate::digest::{Locals, Sums};
-use crate::isolation::UserHalfState;
+use crate::machine::user_half::UserHalfState;
 use crate::mmu;
-use crate::op::Op;
 use crate::oracle::{Moment, Oracle};
+use crate::word::FRAME_WORDS;
 use quell_vm::contract::AbstractMachine;
-use std::rc::Rc;
 
-/// A saved machine.
 pub(crate) struct SavedMachine {
     text: Option<Text>,
     halves: [UserHalfState; MAX_CPUS],
@@ -83,7 +81,7 @@ impl Core {
             halves: self.halves,
             synchronized: self.synchronized,
             cpus,
-            mmu: self.mmu.save(&self.arena),
+            mmu: self.mmu.save(),
             oracle: self.oracle.clone(),
             abstract_machine: self.abstract_machine.clone(),
             content: self.content.clone(),
@@ -108,8 +106,7 @@ impl Core {
         self.outdate_all();
         self.waiting = 0;
         self.brisk = false;
-        let arena = Rc::clone(&self.arena);
-        self.mmu.restore(&arena, &saved.mmu);
+        self.mmu.restore(&saved.mmu);
         self.oracle.restore(&saved.oracle);
         self.abstract_machine.clone_from(&saved.abstract_machine);
         self.content.copy_from_slice(&saved.content);

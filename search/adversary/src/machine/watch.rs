@@ -3,7 +3,7 @@
 //! A CPU reads all the time, but waits only now and then. So reads are only noted in order, and the notes are
 //! [processed](Watch::take_notes) when the CPU reaches a waiting loop. Most notes are never used.
 
-use crate::cell::AdversaryWord;
+use crate::word::AdversaryWord;
 use std::hash::Hash;
 use std::ops::Range;
 
@@ -44,7 +44,6 @@ pub(super) struct Watch {
     places: [u8; KINDS],
     /// Reads that aren't processed yet, oldest first.
     notes: Box<[Note; NOTES]>,
-    /// The number of notes.
     noted: usize,
 }
 
@@ -298,7 +297,6 @@ impl Watch {
         }
     }
 
-    /// Returns the place of a word.
     #[inline(always)]
     fn place(&self, word: *const AdversaryWord) -> Option<usize> {
         let kind = kind(word);
@@ -352,7 +350,6 @@ impl Watch {
         place
     }
 
-    /// Puts the word at a place.
     fn put(&mut self, place: usize, word: *const AdversaryWord) {
         self.words[place] = word;
         self.keys[place] = self.key(word, place);

@@ -21,11 +21,12 @@
 //! still read ended when it was overwritten. So each entry records two periods: the time until which it could be
 //! *walked*, and the time in which the tables *led* to it from the root ([`Path`]).
 
-use super::leaves::{Leaf, Leaves, Path};
-use crate::oracle::Moment;
-use crate::tables::{ACCESSED, PRESENT, TABLE, frame_of};
+use crate::oracle::{Moment, UsedTranslation};
+use crate::tables::{
+    ACCESSED, BLOCK, DIRTY, EXECUTABLE, FRAME_SHIFT, PRESENT, TABLE, USER, WRITABLE, frame_of,
+};
 use quell::{Invalidation, PageRange, Scope};
-use quell_vm::machine::Level;
+use quell_vm::machine::{Level, TABLE_WORDS};
 use std::ops::Range;
 
 /// The tag value of global entries.
@@ -61,9 +62,7 @@ pub(super) struct OverwrittenEntry {
     pub(super) table: u32,
     pub(super) index: usize,
     pub(super) old: u64,
-    /// When it was written.
     pub(super) written: Moment,
-    /// When it was overwritten.
     pub(super) at: Moment,
 }
 
@@ -278,6 +277,295 @@ impl Tlb {
             }
         }
     }
+}
+
+/// The time during which the tables in memory led from the root to an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// When the entry was written. If the path had been cut before, when the last pointer was written that was still
+    /// connected to the root.
+    pub(super) since: Moment,
+    /// When the path was cut; [`Moment::MAX`] if it wasn't.
+    pub(super) cut: Moment,
+}
+
+impl Path {
+    /// Extends the path to an entry that was `written` at its end.
+    pub(super) fn to(self, written: Moment) -> Path {
+        let since = if written < self.cut { written } else { self.since };
+        Path { since, ..self }
+    }
+
+    /// Adds a second path to the entry; the path that lasts longer counts.
+    pub(super) fn join(&mut self, other: Path) {
+        if other.cut >= self.cut {
+            *self = other;
+        }
+    }
+}
+
+/// A translation that a TLB may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaf {
+    pub(super) tag: u16,
+    pub(super) level: u8,
+    pub(super) page: u64,
+    /// The first page of the entry from which it was filled. In a block, that may be the entry of another page.
+    pub(super) from: u64,
+    pub(crate) word: u64,
+    pub(super) via: u32,
+    pub(super) root: u32,
+    pub(super) written: Moment,
+    /// Until when a walker could find it.
+    pub(crate) until: Moment,
+    pub(super) path: Path,
+}
+
+impl Leaf {
+    /// Creates an entry of a page that no walk has filled.
+    pub(super) fn junk(tag: u16, page: u64, word: u64, (via, root): (u32, u32)) -> Self {
+        let path = Path { since: 0, cut: 0 };
+        let (level, from, written, until) = (0, page, 0, 0);
+        Leaf { tag, level, page, from, word, via, root, written, until, path }
+    }
+
+    pub(super) fn pages(&self) -> u64 {
+        Level(self.level).pages()
+    }
+
+    pub(super) fn covers(&self, page: u64) -> bool {
+        page.wrapping_sub(self.page) < self.pages()
+    }
+
+    /// Returns the pages that it maps.
+    pub(crate) fn pages_of(&self) -> Range<u64> {
+        self.page..self.page + self.pages()
+    }
+
+    /// Returns the same translation for another page of its block.
+    pub(super) fn of_block(self, page: u64) -> Self {
+        let by = page.wrapping_sub(self.page) << FRAME_SHIFT;
+        let word = self.word.wrapping_add(by);
+        Leaf { page, word, ..self }
+    }
+
+    /// Returns the entry from which it was filled.
+    pub(super) fn entry(&self) -> u64 {
+        self.of_block(self.from).word
+    }
+
+    /// Returns the page that maps a frame, if one does.
+    pub(crate) fn page_of(&self, frame: u32) -> Option<u64> {
+        let page = self.page + u64::from(frame.checked_sub(frame_of(self.word))?);
+        self.covers(page).then_some(page)
+    }
+
+    /// Returns the translation of an access to `page` through it, for the oracle.
+    pub(crate) fn used(&self, page: u64) -> UsedTranslation {
+        UsedTranslation {
+            root: self.root,
+            page,
+            frame: frame_of(self.word) + (page - self.page) as u32,
+            written: self.written,
+            since: self.path.since,
+            until: self.path.cut,
+        }
+    }
+
+    /// Returns whether it is as good as the walk `live` of a page from a root: it leads to the same frame and grants no
+    /// more. Dirty is a right, too: a store through a dirty entry doesn't change the tables.
+    pub(crate) fn is_fresh(&self, live: &Leaf, root: u32, page: u64) -> bool {
+        const GRANTS: u64 = WRITABLE | USER | EXECUTABLE | DIRTY;
+        live.used(page).frame == self.used(page).frame
+            && self.root == root
+            && self.word & !live.word & GRANTS == 0
+    }
+
+    /// Returns the moment at which its entry was written.
+    pub(crate) fn written(&self) -> Moment {
+        self.written
+    }
+
+    /// Returns the place of its entry in the tables.
+    pub(crate) fn place(&self) -> (u32, usize) {
+        (self.via, Level(self.level).index(quell::Page(self.from)))
+    }
+}
+
+/// The translations that one TLB may hold, in the order of their fills.
+///
+/// The TLB of a program with large pages holds hundreds of them, and each changed entry needs those that were filled
+/// from it. So the places of their entries are kept beside them as numbers, of which the host compares many at once.
+#[derive(Default)]
+pub(super) struct Leaves {
+    leaves: Vec<Leaf>,
+    /// The result of [`block_of`] for each leaf's entry.
+    blocks: Vec<u32>,
+}
+
+/// The number of comparisons between two checks of their results.
+const AT_ONCE: usize = 16;
+
+/// Returns the block of a table's entry. It doesn't matter whether the entry is marked: a leaf of a block may have been
+/// filled from any of its entries.
+fn block_of((table, index): (u32, usize)) -> u32 {
+    (table * TABLE_WORDS as u32 + index as u32) / BLOCK as u32
+}
+
+impl Leaves {
+    pub(super) fn clear(&mut self) {
+        self.leaves.clear();
+        self.blocks.clear();
+    }
+
+    pub(super) fn push(&mut self, leaf: Leaf) {
+        self.leaves.push(leaf);
+        self.blocks.push(block_of(leaf.place()));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Leaf> {
+        self.leaves.iter()
+    }
+
+    /// Iterates for changes that leave the place of each leaf's entry as it is.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Leaf> {
+        self.leaves.iter_mut()
+    }
+
+    /// Returns the next translation whose entry is in the same block as `place`. It skips the first `from`
+    /// translations, and then sets `from` to the number of translations up to the result.
+    pub(super) fn next_beside(
+        &mut self,
+        place: (u32, usize),
+        from: &mut usize,
+    ) -> Option<&mut Leaf> {
+        let block = block_of(place);
+        // We compare a whole piece without an early exit, so that the compiler can vectorise the loop.
+        let hit =
+            |piece: &[u32; AT_ONCE]| piece.iter().fold(false, |any, one| any | (*one == block));
+        let (pieces, _) = self.blocks[*from..].as_chunks();
+        *from += AT_ONCE * pieces.iter().take_while(|piece| !hit(piece)).count();
+        let at = self.blocks[*from..].iter().position(|one| *one == block)?;
+        *from += at + 1;
+        self.leaves.get_mut(*from - 1)
+    }
+
+    pub(super) fn retain(&mut self, keeps: impl Fn(&Leaf) -> bool) {
+        let before = self.leaves.len();
+        self.leaves.retain(keeps);
+        if self.leaves.len() < before {
+            self.blocks.clear();
+            let blocks = self.leaves.iter().map(|leaf| block_of(leaf.place()));
+            self.blocks.extend(blocks);
+        }
+    }
+}
+
+impl Extend<Leaf> for Leaves {
+    fn extend<I: IntoIterator<Item = Leaf>>(&mut self, leaves: I) {
+        leaves.into_iter().for_each(|leaf| self.push(leaf));
+    }
+}
+
+impl Clone for Leaves {
+    fn clone(&self) -> Self {
+        Leaves { leaves: self.leaves.clone(), blocks: self.blocks.clone() }
+    }
+
+    /// Clones into the existing memory.
+    fn clone_from(&mut self, other: &Self) {
+        self.leaves.clone_from(&other.leaves);
+        self.blocks.clone_from(&other.blocks);
+    }
+}
+
+/// The state of all tables besides their words. A run uses few of the tables that it could have, so the others take no
+/// memory.
+pub(super) struct TableStates {
+    /// The tables with words that may not be zero, as bits.
+    used: Box<[u64]>,
+    /// The state of each table that has had such words, in this run or an earlier one.
+    sides: Box<[Option<Box<TableState>>]>,
+}
+
+struct TableState {
+    /// The words that may not be zero, as bits.
+    nonzero: [u64; TABLE_WORDS / 64],
+    /// When each word was last written.
+    written: [Moment; TABLE_WORDS],
+}
+
+impl TableStates {
+    pub(super) fn of(tables: usize) -> Self {
+        TableStates {
+            used: vec![0; tables.div_ceil(64)].into(),
+            sides: (0..tables).map(|_| None).collect(),
+        }
+    }
+
+    pub(super) fn tables(&self) -> u32 {
+        self.sides.len() as u32
+    }
+
+    /// Returns the moment at which a word was last written.
+    #[inline]
+    pub(super) fn written(&self, (table, index): (u32, usize)) -> Moment {
+        let side = &self.sides[table as usize];
+        side.as_ref().map_or(0, |side| side.written[index])
+    }
+
+    /// Records that a word that may not be zero was written at `now`.
+    #[inline]
+    pub(super) fn set_written(&mut self, (table, index): (u32, usize), now: Moment) {
+        if let Some(side) = &mut self.sides[table as usize] {
+            side.written[index] = now;
+        }
+    }
+
+    /// Records that a word may not be zero from now on.
+    #[inline]
+    pub(super) fn use_word(&mut self, (table, index): (u32, usize)) {
+        let table = table as usize;
+        self.used[table / 64] |= 1 << (table % 64);
+        let side = self.sides[table].get_or_insert_with(|| {
+            Box::new(TableState { nonzero: [0; TABLE_WORDS / 64], written: [0; TABLE_WORDS] })
+        });
+        side.nonzero[index / 64] |= 1 << (index % 64);
+    }
+
+    /// Returns the words of a frame that may not be zero: none if the frame isn't a table.
+    pub(super) fn words(&self, frame: u32) -> impl Iterator<Item = usize> + use<> {
+        let side = self.sides.get(frame as usize).and_then(Option::as_ref);
+        let nonzero = side.map_or([0; TABLE_WORDS / 64], |side| side.nonzero);
+        let blocks = nonzero.into_iter().enumerate();
+        blocks.flat_map(|(block, words)| bits(words).map(move |bit| block * 64 + bit))
+    }
+
+    /// Resets all words to zero, as if never written. Calls `zero` for each word that may not be zero.
+    pub(super) fn clear(&mut self, mut zero: impl FnMut(u32, usize)) {
+        for (block, used) in self.used.iter_mut().enumerate() {
+            for table in bits(std::mem::take(used)).map(|bit| block * 64 + bit) {
+                let Some(side) = &mut self.sides[table] else { continue };
+                for (block, words) in side.nonzero.iter_mut().enumerate() {
+                    for index in bits(std::mem::take(words)).map(|bit| block * 64 + bit) {
+                        side.written[index] = 0;
+                        zero(table as u32, index);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the positions of the bits that are set.
+#[inline]
+fn bits(of: u64) -> impl Iterator<Item = usize> {
+    let mut left = of;
+    std::iter::from_fn(move || {
+        let bit = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (bit < 64).then_some(bit)
+    })
 }
 
 #[cfg(test)]

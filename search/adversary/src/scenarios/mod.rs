@@ -91,28 +91,24 @@ const LARGE: u64 = 512;
 
 /// Reads page 0 twice, because the first read may use a TLB entry that no longer exists at the second.
 fn read_twice(k: &BareKernel<'_>) {
-    k.read(0);
-    k.read(0);
+    k.read(0).read(0);
 }
 
 // Starts that several scenarios share.
 
 /// Maps two pages of space 0.
 fn two_pages(k: &BareKernel<'_>) {
-    k.map(0, 0, frame(0), true);
-    k.map(0, 1, frame(1), true);
+    k.map_first(2, true);
 }
 
 /// Maps a page that has its own table.
 fn second_table(k: &BareKernel<'_>) {
-    k.map(0, SECOND, frame(1), true);
-    k.link(0, SECOND);
+    k.map(0, SECOND, frame(1), true).link(0, SECOND);
 }
 
 /// Maps a global page of the kernel.
 fn own_page(k: &BareKernel<'_>) {
-    k.use_own_half();
-    k.map_own(OWN, frame(0));
+    k.use_own_half().map_own(OWN, frame(0));
 }
 
 /// Maps two pages of the kernel, one global and one not.
@@ -123,28 +119,20 @@ fn two_own_pages(k: &BareKernel<'_>) {
 
 /// Maps and writes a page.
 fn written_page(k: &VmKernel<'_>) {
-    k.map(0, 1);
-    k.write(0, 1);
-    k.keep_table();
+    k.map(0, 1).write(0, 1).keep_table();
 }
 
 /// Maps two pages and writes the first.
 fn written_page_of_two(k: &VmKernel<'_>) {
-    k.map(0, 2);
-    k.write(0, 1);
-    k.keep_table();
+    k.map(0, 2).write(0, 1).keep_table();
 }
 
 /// Maps and writes the page of a file.
 fn written_file(k: &VmKernel<'_>) {
-    let file = k.create(1, 1);
-    k.map_file(0, 1, file);
-    k.write(0, 1);
-    k.keep_table();
+    k.create(1, 1).map_file(0, 1, 0).write(0, 1).keep_table();
 }
 
 /// Maps and reads a file's page, which stays clean.
 fn clean_file(k: &VmKernel<'_>) {
-    k.read_clean_file(0);
-    k.keep_table();
+    k.read_clean_file(0).keep_table();
 }

@@ -10,67 +10,32 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["PostingPreempted", "InboxLooksCross", "InboxPostsCross"])
         .must(Every, &[Machine(Preempted)])
         .must(OwnLines, &[Engine(Merged)])
-        .preempted_by(|k, cpu| {
-            if cpu == 0 {
-                k.free(1, 1);
-            }
-        })
-        .start(|k| {
-            k.map(0, 0, frame(0), true);
-            k.map(1, 1, frame(1), true);
-        })
-        .each(|k, _| {
-            k.switch(1);
-            k.switch(0);
-        })
-        .cpu(|k| k.free(0, 0))
-        .cpu(|k| {
-            k.read(0);
-            k.switch(1);
-            k.read(1);
-            k.switch(0);
-            k.read(0);
-        }),
+        .preempted_by(|k| _ = k.free(1, 1))
+        .start(|k| _ = k.map(0, 0, frame(0), true).map(1, 1, frame(1), true))
+        .each(|k, _| _ = k.switch(1).switch(0))
+        .cpu(|k| _ = k.free(0, 0))
+        .cpu(|k| _ = k.read(0).switch(1).read(1).switch(0).read(0)),
     // CPU 0 unmaps a page, and while it waits, a thread that preempts it unmaps a page of another space. If senders
     // keep their requests, the second one mustn't overwrite the first before its target has read that.
     Scenario::engine("nested-outbox")
         .about("a flush preempts another that waits")
         .finds(&["OutboxOverwritten"])
         .must(Every, &[Machine(Preempted)])
-        .preempted_by(|k, cpu| {
-            if cpu == 0 {
-                k.free(1, 1);
-            }
-        })
-        .start(|k| {
-            k.map(0, 0, frame(0), true);
-            k.map(1, 1, frame(1), true);
-        })
-        .each(|k, cpu| k.switch(usize::from(cpu == 2)))
-        .cpu(|k| k.free(0, 0))
+        .preempted_by(|k| _ = k.free(1, 1))
+        .start(|k| _ = k.map(0, 0, frame(0), true).map(1, 1, frame(1), true))
+        .each(|k, cpu| _ = k.switch(usize::from(cpu == 2)))
+        .cpu(|k| _ = k.free(0, 0))
         .cpu(read_twice)
-        .cpu(|k| {
-            k.read(1);
-        }),
+        .cpu(|k| _ = k.read(1)),
     // CPU 0 makes a flush for all tasks that wait. A thread that preempts it flushes the same space. It mustn't wait for
     // the flush that it has preempted.
     Scenario::engine("nested-coalesced")
         .about("a coalesced flush preempts another")
         .finds(&["CoalescerPreempted"])
         .must(Every, &[Machine(Preempted)])
-        .preempted_by(|k, cpu| {
-            if cpu == 0 {
-                k.flush_coalesced(0);
-            }
-        })
-        .start(|k| {
-            k.map(0, 0, frame(0), true);
-        })
-        .cpu(|k| {
-            if let Some(frame) = k.unmap_coalesced(0, 0) {
-                k.give_away(frame);
-            }
-        })
+        .preempted_by(|k| k.flush_coalesced(0))
+        .start(|k| _ = k.map(0, 0, frame(0), true))
+        .cpu(|k| _ = k.give_away(k.unmap_coalesced(0, 0)))
         .cpu(read_twice),
     // CPU 0 unmaps a page of a space that only it runs. A thread of another space, which CPU 1 changes, preempts it. A
     // flush that needs no other CPU mustn't mistake the other space's slot for its own.
@@ -79,43 +44,18 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["LoadedSpaceStale"])
         .must(Every, &[Machine(Preempted)])
         .must(Interrupts, &[Engine(SkippedNoTarget)])
-        .preempted_by(|k, cpu| {
-            if cpu == 0 {
-                k.switch(1);
-                k.read(1);
-            }
-        })
-        .start(|k| {
-            k.map(0, 0, frame(0), true);
-            k.map(1, 1, frame(1), true);
-            k.switch(1);
-            k.switch(0);
-        })
+        .preempted_by(|k| _ = k.switch(1).read(1))
+        .start(|k| _ = k.map(0, 0, frame(0), true).map(1, 1, frame(1), true).switch(1).switch(0))
         .each(|_, _| {})
-        .cpu(|k| {
-            k.free(0, 0);
-            k.switch(1);
-            k.read(1);
-        })
-        .cpu(|k| k.free(1, 1)),
+        .cpu(|k| _ = k.free(0, 0).switch(1).read(1))
+        .cpu(|k| _ = k.free(1, 1)),
     // More batches of one space are outstanding than its count can hold. Meanwhile a later observer relies on the
     // cleared entries.
     Scenario::engine("many-batches")
         .about("more batches are outstanding than can be counted")
         .finds(&["BatchesCountedWithoutEnd"])
         .must(Every, &[Machine(CallReturned)])
-        .start(|k| {
-            for page in 0..5 {
-                k.map(0, page, frame(page), true);
-            }
-        })
-        .cpu(|k| k.nested(0, 0, 4))
-        .cpu(|k| {
-            k.read(0);
-            k.read(3);
-            k.unmap(0, 0);
-            k.unmap(0, 3);
-            k.read(0);
-            k.read(3);
-        }),
+        .start(|k| _ = k.map_first(5, true))
+        .cpu(|k| _ = k.nested(0, 0, 4))
+        .cpu(|k| _ = k.read(0).read(3).unmap(0, 0).unmap(0, 3).read(0).read(3)),
 ];

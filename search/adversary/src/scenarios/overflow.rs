@@ -3,13 +3,12 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page in a batch without room for its space, which CPU 1 runs.
     Scenario::engine("overflow-access")
         .about("a batch unmaps a page of a space for which it has no room")
         .finds(&["OverflowUnflushed"])
         .must(Every, &[Engine(EscalatedBatch)])
-        .start(|k| k.map(1, 0, frame(0), true))
-        .each(|k, cpu| k.switch(cpu))
+        .start(|k| _ = k.map(1, 0, frame(0), true))
+        .each(|k, cpu| _ = k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
         .cpu(read_twice),
     // CPU 0 unmaps two pages, one after the other, in a batch that has no room for their space. CPU 1 finds them
@@ -18,19 +17,10 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a later observer finds an entry that an overflowing batch has cleared")
         .finds(&["OverflowNotPending", "OverflowReadAfterFlush"])
         .must(Every, &[Engine(EscalatedBatch), Engine(FlushedPending)])
-        .start(|k| {
-            k.map(1, 0, frame(0), true);
-            k.map(1, 1, frame(1), true);
-        })
-        .each(|k, cpu| k.switch(cpu))
+        .start(|k| _ = k.map(1, 0, frame(0), true).map(1, 1, frame(1), true))
+        .each(|k, cpu| _ = k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0, 1]))
-        .cpu(|k| {
-            k.read(1);
-            k.unmap_cleared(1, 0);
-            k.read(0);
-            k.unmap(1, 1);
-            k.read(1);
-        }),
+        .cpu(|k| _ = k.read(1).unmap_cleared(1, 0).read(0).unmap(1, 1).read(1)),
     // CPU 0 unmaps a page in a batch that has no room for its space. Meanwhile CPU 1 returns to that space, whose
     // entries it has kept.
     Scenario::engine("overflow-load")
@@ -38,53 +28,33 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["OverflowLooksFirst"])
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
-        .start(|k| k.map(1, 0, frame(0), true))
+        .start(|k| _ = k.map(1, 0, frame(0), true))
         .each(|k, cpu| {
             if cpu > 0 {
-                k.switch(1);
-                k.read(0);
+                k.switch(1).read(0);
             }
             k.switch(0);
         })
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
-        .cpu(|k| {
-            k.switch(1);
-            k.read(0);
-        }),
-    // CPU 0 unmaps a page in a batch that has no room for its space. Meanwhile CPU 1 leaves that space and returns.
+        .cpu(|k| _ = k.switch(1).read(0)),
     Scenario::engine("overflow-switch")
         .about("context switch against an unmap by an overflowing batch")
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
-        .start(|k| k.map(1, 0, frame(0), true))
-        .each(|k, cpu| k.switch(cpu))
+        .start(|k| _ = k.map(1, 0, frame(0), true))
+        .each(|k, cpu| _ = k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
-        .cpu(|k| {
-            k.read(0);
-            k.switch(0);
-            k.switch(1);
-            k.read(0);
-        }),
+        .cpu(|k| _ = k.read(0).switch(0).switch(1).read(0)),
     // CPU 0 frees a table and then unmaps a page in a batch that has no room for their space, which CPU 1 keeps loaded
     // lazily.
     Scenario::engine("overflow-tables")
         .about("a table is freed in a space for which the batch has no room")
         .finds(&["OverflowTablesAreLeaves"])
         .must(Every, &[Engine(EscalatedBatch), Machine(TableFreed)])
-        .start(|k| {
-            k.map(1, 0, frame(0), true);
-            k.map(1, SECOND, frame(1), true);
-            k.link(1, SECOND);
-        })
-        .each(|k, cpu| k.switch(cpu))
+        .start(|k| _ = k.map(1, 0, frame(0), true).map(1, SECOND, frame(1), true).link(1, SECOND))
+        .each(|k, cpu| _ = k.switch(cpu))
         .cpu(|k| k.free_table_crowded(0, 1, SECOND))
-        .cpu(|k| {
-            k.idle();
-            k.switch(1);
-            k.read(SECOND);
-        }),
-    // CPU 0 unmaps two pages of the kernel's half, one global and one not, and then one of a program, in a batch that has
-    // no room for them. CPU 1 switches spaces and uses both.
+        .cpu(|k| _ = k.idle().switch(1).read(SECOND)),
     Scenario::engine("overflow-own")
         .about("a batch unmaps kernel pages for which it has no room")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])
@@ -92,20 +62,15 @@ pub(super) const ALL: &[Scenario] = &[
             two_own_pages(k);
             k.map(1, 0, frame(2), true);
         })
-        .each(|k, cpu| k.switch(cpu))
+        .each(|k, cpu| _ = k.switch(cpu))
         .cpu(|k| k.unmap_own_crowded(0, &[OWN, OWN_TAGGED]))
-        .cpu(|k| {
-            k.read_own(OWN_TAGGED);
-            k.switch(0);
-            k.read_own(OWN);
-            k.read_own(OWN_TAGGED);
-        }),
+        .cpu(|k| _ = k.read_own(OWN_TAGGED).switch(0).read_own(OWN).read_own(OWN_TAGGED)),
     // CPU 0 unmaps a page, and CPU 1 ends the batch: its barrier does not complete what CPU 0 has broadcast.
     Scenario::engine("lent-end")
         .about("a CPU ends a batch that another has filled")
         .finds(&["CarriedNotResent"])
         .must(Every, &[Machine(FrameReused)])
-        .start(|k| k.map(0, 0, frame(0), true))
+        .start(|k| _ = k.map(0, 0, frame(0), true))
         .cpu(|k| k.lend_batch(0, 0, 0))
         .cpu(|k| k.use_lent_batch(0, &[], true))
         .cpu(read_twice),
@@ -121,17 +86,14 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .cpu(|k| k.lend_between(0, [0, 2]))
         .cpu(|k| k.use_lent_batch(0, &[1], false))
-        .cpu(|k| {
-            k.read(1);
-            k.read(1);
-        }),
+        .cpu(|k| _ = k.read(1).read(1)),
     // The same in a space for which the batch has no room.
     Scenario::engine("lent-overflow")
         .about("a CPU ends another's batch, which has no room for the space")
         .finds(&["OverflowSenderTrusted"])
         .must(Every, &[Engine(EscalatedBatch)])
-        .start(|k| k.map(1, 0, frame(0), true))
-        .each(|k, cpu| k.switch(cpu / 2))
+        .start(|k| _ = k.map(1, 0, frame(0), true))
+        .each(|k, cpu| _ = k.switch(cpu / 2))
         .cpu(|k| k.lend_batch(0, 1, 0))
         .cpu(|k| k.use_lent_batch(1, &[], true))
         .cpu(read_twice),
@@ -140,15 +102,11 @@ pub(super) const ALL: &[Scenario] = &[
         .about("two CPUs fill a batch without room for the space, and the first ends it")
         .finds(&["OverflowSenderKept"])
         .must(Every, &[Engine(EscalatedBatch)])
-        .start(|k| {
-            k.map(1, 0, frame(0), true);
-            k.map(1, 1, frame(1), true);
-        })
-        .each(|k, cpu| k.switch(cpu / 2))
+        .start(|k| _ = k.map(1, 0, frame(0), true).map(1, 1, frame(1), true))
+        .each(|k, cpu| _ = k.switch(cpu / 2))
         .cpu(|k| k.lend_batch(0, 1, 1))
         .cpu(|k| k.use_lent_batch(1, &[0], false))
         .cpu(read_twice),
-    // CPU 1 unmaps another page in the batch, which has room for the space, and CPU 0 ends it.
     Scenario::engine("lent-filled")
         .about("two CPUs fill a batch, and the first ends it")
         .must(Every, &[Machine(FrameReused)])

@@ -4,18 +4,7 @@ use super::*;
 
 /// Links a table of space 0, loads the space and reads through the table.
 fn read_table(k: &BareKernel<'_>) {
-    k.map(0, SECOND, frame(0), true);
-    k.link(0, SECOND);
-    k.switch(0);
-    k.read(SECOND);
-}
-
-/// Switches to one space after the other, and then frees the table.
-fn free_table_after(k: &BareKernel<'_>, spaces: &[usize]) {
-    for &space in spaces {
-        k.switch(space);
-    }
-    k.free_table(0, SECOND);
+    k.map(0, SECOND, frame(0), true).link(0, SECOND).switch(0).read(SECOND);
 }
 
 pub(super) const ALL: &[Scenario] = &[
@@ -26,58 +15,27 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["TagTakenUnflushed", "RolloverSkipsFlush", "RolloverForgetsReserved"])
         .must(OwnTags, &[Engine(SwitchTagTaken)])
         .must(Scarce, &[Engine(Rollovers)])
-        .start(|k| {
-            for space in 0..6 {
-                k.map(space, 0, frame(space as u64), true);
-            }
-        })
-        .cpu(|k| {
-            for space in [1, 2, 3, 4, 5, 0, 1] {
-                k.switch(space);
-                k.read(0);
-            }
-        }),
-    // CPU 0 exhausts all tags, switches to the space that CPU 1 runs, and unmaps a page there.
+        .start(|k| _ = k.map_spaces(6))
+        .cpu(|k| _ = k.visit(&[1, 2, 3, 4, 5, 0, 1])),
     Scenario::engine("rollover-unmap")
         .about("tag rollover against unmap")
         .bugs(&["16"])
         .must(Scarce, &[Engine(Rollovers)])
         .on(Broadcast)
-        .start(|k| k.map(0, 0, frame(0), true))
-        .each(|k, cpu| k.switch(1 - cpu))
-        .cpu(|k| {
-            for space in [2, 3, 4, 0] {
-                k.switch(space);
-            }
-            k.free(0, 0);
-        })
+        .start(|k| _ = k.map(0, 0, frame(0), true))
+        .each(|k, cpu| _ = k.switch(1 - cpu))
+        .cpu(|k| _ = k.switch_through(&[2, 3, 4, 0]).free(0, 0))
         .cpu(read_twice),
-    // CPU 0 exhausts all tags while CPU 1 switches between two spaces.
     Scenario::engine("rollover-switch")
         .about("tag rollover against a context switch")
         .bugs(&["16"])
         .finds(&["TagLockTakenRelaxed"])
         .must(Scarce, &[Engine(Rollovers)])
         .on(Broadcast)
-        .start(|k| {
-            for space in 0..5 {
-                k.map(space, 0, frame(space as u64), true);
-            }
-        })
-        .each(|k, cpu| k.switch(cpu))
-        .cpu(|k| {
-            for space in [2, 3, 4, 0] {
-                k.switch(space);
-                k.read(0);
-            }
-            k.unmap(1, 0);
-        })
-        .cpu(|k| {
-            for space in [0, 1] {
-                k.switch(space);
-                k.read(0);
-            }
-        }),
+        .start(|k| _ = k.map_spaces(5))
+        .each(|k, cpu| _ = k.switch(cpu))
+        .cpu(|k| _ = k.visit(&[2, 3, 4, 0]).unmap(1, 0))
+        .cpu(|k| _ = k.visit(&[0, 1])),
     // CPU 0 leaves a space. Before it has loaded the next root, CPU 1 exhausts all tags, switches to the first space
     // under any tag, and frees one of its tables. CPU 1 exhausts the tags twice. If CPU 0's next space has no tag any
     // more, the space that CPU 0 leaves may keep its tag the first time and lose it the second.
@@ -89,9 +47,9 @@ pub(super) const ALL: &[Scenario] = &[
         .on(Broadcast)
         .start(read_table)
         .each(|_, _| {})
-        .start_1(|k| k.switch(1))
-        .cpu(|k| k.switch(1))
-        .cpu(|k| free_table_after(k, &[2, 3, 0, 2, 3, 0])),
+        .start_1(|k| _ = k.switch(1))
+        .cpu(|k| _ = k.switch(1))
+        .cpu(|k| _ = k.switch_through(&[2, 3, 0, 2, 3, 0]).free_table(0, SECOND)),
     // The same, but tags run out after CPU 0 has found one. The space that it leaves loses its tag at once, and would
     // get the same number again the second time.
     Scenario::engine("rollover-table-once")
@@ -101,9 +59,9 @@ pub(super) const ALL: &[Scenario] = &[
         .on(Broadcast)
         .start(read_table)
         .each(|_, _| {})
-        .start_1(|k| k.switch(1))
-        .cpu(|k| k.switch(1))
-        .cpu(|k| free_table_after(k, &[2, 3, 0])),
+        .start_1(|k| _ = k.switch(1))
+        .cpu(|k| _ = k.switch(1))
+        .cpu(|k| _ = k.switch_through(&[2, 3, 0]).free_table(0, SECOND)),
     // Tags run out while CPU 1 runs a space, whose tag is therefore reserved. CPU 0 switches to that space, which keeps
     // the tag. Then CPU 1 is taken offline. The tag must stay reserved, because if the next space got it, both would
     // share the TLB's entries.
@@ -112,28 +70,10 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Scarce, &[Engine(Rollovers)])
         .must(Every, &[Machine(Offline)])
         .on(Broadcast)
-        .start(|k| {
-            for space in 0..5 {
-                k.map(space, 0, frame(space as u64), true);
-            }
-        })
-        .each(|k, cpu| k.switch(cpu))
-        .cpu(|k| {
-            for space in [2, 3, 1] {
-                k.switch(space);
-            }
-            k.tell(0);
-            k.wait_for(1);
-            for space in [4, 1] {
-                k.switch(space);
-                k.read(0);
-            }
-        })
-        .cpu(|k| {
-            k.wait_for(0);
-            k.offline();
-            k.tell(1);
-        }),
+        .start(|k| _ = k.map_spaces(5))
+        .each(|k, cpu| _ = k.switch(cpu))
+        .cpu(|k| _ = k.switch_through(&[2, 3, 1]).tell(0).wait_for(1).visit(&[4, 1]))
+        .cpu(|k| _ = k.wait_for(0).offline().tell(1)),
     // Both CPUs run one space when tags run out. CPU 0 returns to it, exhausts all tags once more, returns again and
     // unmaps a page. CPU 1 has never switched, and still reaches the page under the tag that it had from the start.
     Scenario::engine("rollover-twice")
@@ -141,12 +81,10 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["RolloverTellsOneAlone"])
         .must(Scarce, &[Engine(Rollovers)])
         .on(Broadcast)
-        .start(|k| k.map(0, 0, frame(0), true))
+        .start(|k| _ = k.map(0, 0, frame(0), true))
         .cpu(|k| {
             // When tags run out for the first time, this CPU also runs the space.
-            for space in [1, 2, 0, 3, 0, 1, 2, 0] {
-                k.switch(space);
-            }
+            k.switch_through(&[1, 2, 0, 3, 0, 1, 2, 0]);
             k.free(0, 0);
         })
         .cpu(read_twice),

@@ -15,14 +15,10 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Machine(Fault)])
         .with_memory([24, 0])
         .vm_start(|k| {
-            let file = k.create_clean(1, 1);
-            k.map_file_read(1, 1, file);
-            k.map_file_private(2, 1, file);
-            k.read(1);
-            k.page_out(1, 1);
-            k.write_file(file, 0, 2);
+            k.create_clean(1, 1).map_file_read(1, 1, 0).map_file_private(2, 1, 0).read(1);
+            k.page_out(1, 1).write_file(0, 0, 0, 2);
         })
-        .vm_cpu(|k| k.write(2, 3))
+        .vm_cpu(|k| _ = k.write(2, 3))
         .vm_cpu(|k| {
             for _ in 0..6 {
                 k.read(2);
@@ -33,41 +29,23 @@ pub(super) const ALL: &[Scenario] = &[
                 k.page_out(2, 1);
             }
         }),
-    // After a fork, CPUs 0 and 1 write to a page that both processes still share, and CPU 1 reads it again.
     Scenario::over_vm("vm-copy-on-write")
         .about("copy on write against write")
         .bugs(&["21"])
         .must(Every, &[Machine(Captured), Machine(CallReturned)])
         .with_memory([24, 0])
-        .vm_start(|k| {
-            k.map(0, 1);
-            k.write(0, 1);
-            k.keep_table();
-            k.fork();
-        })
-        .vm_cpu(|k| k.write(0, 2))
-        .vm_cpu(|k| {
-            k.write(0, 3);
-            k.read(0);
-        }),
-    // After a fork, CPUs 0 and 1 write to a page that both processes share. Meanwhile CPU 2 reads it twice.
+        .vm_start(|k| _ = k.map(0, 1).write(0, 1).keep_table().fork())
+        .vm_cpu(|k| _ = k.write(0, 2))
+        .vm_cpu(|k| _ = k.write(0, 3).read(0)),
     Scenario::over_vm("vm-copy-on-write-read")
         .about("copy on write against read")
         .finds(&["VmMapsCopyBeforeFlush"])
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([24, 0])
-        .vm_start(|k| {
-            k.map(0, 1);
-            k.write(0, 1);
-            k.keep_table();
-            k.fork();
-        })
-        .vm_cpu(|k| k.write(0, 2))
-        .vm_cpu(|k| k.write(0, 3))
-        .vm_cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .vm_start(|k| _ = k.map(0, 1).write(0, 1).keep_table().fork())
+        .vm_cpu(|k| _ = k.write(0, 2))
+        .vm_cpu(|k| _ = k.write(0, 3))
+        .vm_cpu(|k| _ = k.read(0).read(0)),
     // CPU 1 reclaims a page while CPU 0 forks. The child shares the page that is being reclaimed, and copies it before
     // CPU 1 has flushed. CPU 2 still writes for the parent through the old entry.
     Scenario::over_vm("vm-reclaim-fork-copy")
@@ -78,13 +56,9 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Interrupts, &[Machine(StaleUse)])
         .with_memory([24, 0])
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            let child = k.fork();
-            k.enter(child);
-            k.write(0, 2);
-        })
-        .vm_cpu(|k| k.reclaim(1))
-        .vm_cpu(|k| k.write(0, 3)),
+        .vm_cpu(|k| _ = k.fork().enter(CHILD).write(0, 2))
+        .vm_cpu(|k| _ = k.reclaim(1))
+        .vm_cpu(|k| _ = k.write(0, 3)),
     // CPU 0 forks. CPU 1 enters the child as soon as it exists and writes to a shared page. CPU 2 is still in the
     // parent, and writes through an entry whose write protection may not have been flushed.
     Scenario::over_vm("vm-fork-write")
@@ -94,17 +68,9 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Machine(Captured)])
         .with_memory([24, 0])
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.fork();
-        })
-        .vm_cpu(|k| {
-            while k.try_call(Call::Enter { process: 2 }).is_err() {
-                k.pause();
-            }
-            k.write(0, 2);
-            k.read(0);
-        })
-        .vm_cpu(|k| k.write(0, 3)),
+        .vm_cpu(|k| _ = k.fork())
+        .vm_cpu(|k| _ = k.make_at_last(Call::Enter { process: 2 }).write(0, 2).read(0))
+        .vm_cpu(|k| _ = k.write(0, 3)),
     // CPU 0 forks. CPU 1, in the parent, finds the page write-protected and copies it. CPU 2 may still write to the
     // page through an entry whose write protection wasn't flushed.
     Scenario::over_vm("vm-fork-copy")
@@ -114,27 +80,14 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Machine(Captured), Machine(Fault)])
         .with_memory([24, 0])
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.fork();
-        })
-        .vm_cpu(|k| k.write(0, 2))
-        .vm_cpu(|k| {
-            k.write(0, 3);
-            k.write(0, 4);
-        }),
-    // CPU 0 unmaps pages in two leaf tables while CPU 1 uses them.
+        .vm_cpu(|k| _ = k.fork())
+        .vm_cpu(|k| _ = k.write(0, 2))
+        .vm_cpu(|k| _ = k.write(0, 3).write(0, 4)),
     Scenario::over_vm("vm-unmap-tables")
         .about("unmap across leaf tables against access")
         .finds(&["VmUnmapForgetsEntry"])
         .must(Every, &[Machine(CallReturned)])
-        .vm_start(|k| {
-            k.map(511, 2);
-            k.write(511, 1);
-            k.write(512, 1);
-        })
-        .vm_cpu(|k| k.unmap(511, 2))
-        .vm_cpu(|k| {
-            k.read(512);
-            k.write(511, 2);
-        }),
+        .vm_start(|k| _ = k.map(511, 2).write(511, 1).write(512, 1))
+        .vm_cpu(|k| _ = k.unmap(511, 2))
+        .vm_cpu(|k| _ = k.read(512).write(511, 2)),
 ];

@@ -10,41 +10,30 @@ fn write_as_child(k: &VmKernel<'_>, value: u64) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 migrates a page to another node while CPU 1 writes to it.
     Scenario::over_vm("vm-migrate-write")
         .about("migration against write")
         .finds(&["VmMigratesBeforeFlush"])
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([12, 4])
         .vm_start(written_page)
-        .vm_cpu(|k| k.migrate(0, 1, 1))
-        .vm_cpu(|k| {
-            k.write(0, 2);
-            assert_eq!(k.read(0), Some(2));
-        }),
-    // CPU 0 migrates a page to another node while CPU 1 reclaims it and CPU 2 writes to it.
+        .vm_cpu(|k| _ = k.migrate(0, 1, 1))
+        .vm_cpu(|k| _ = k.write(0, 2).must_read(0, 2)),
     Scenario::over_vm("vm-migrate-reclaim")
         .about("migration against reclaim")
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([12, 4])
         .vm_start(written_page)
-        .vm_cpu(|k| k.migrate(0, 1, 1))
-        .vm_cpu(|k| k.page_out(0, 1))
-        .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 demotes a page without holding the areas' lock while CPU 1 forks. The child has no entry that could wait
-    // for the demotion.
+        .vm_cpu(|k| _ = k.migrate(0, 1, 1))
+        .vm_cpu(|k| _ = k.page_out(0, 1))
+        .vm_cpu(|k| _ = k.write(0, 2)),
     Scenario::over_vm("vm-demote-fork")
         .about("demotion against fork")
         .finds(&["VmForksPastMigration"])
         .must(Every, &[Machine(Captured)])
         .with_memory([24, 4])
         .vm_start(written_page)
-        .vm_cpu(|k| k.demote(1))
-        .vm_cpu(|k| {
-            let child = k.fork();
-            k.enter(child);
-            k.read(0);
-        }),
+        .vm_cpu(|k| _ = k.demote(1))
+        .vm_cpu(|k| _ = k.fork().enter(CHILD).read(0)),
     // CPU 0 demotes a page while CPU 1 removes the right to write to it. The page mustn't come back with its old
     // rights.
     Scenario::over_vm("vm-demote-protect")
@@ -53,26 +42,17 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Machine(Captured)])
         .with_memory([12, 4])
         .vm_start(written_page)
-        .vm_cpu(|k| k.demote(2))
-        .vm_cpu(|k| {
-            k.protect(0, 1);
-            k.read(0);
-        }),
+        .vm_cpu(|k| _ = k.demote(2))
+        .vm_cpu(|k| _ = k.protect(0, 1).read(0)),
     // CPU 0 unmaps an area while CPU 1 writes there. The fault holds the areas' lock until it has written the entry.
     Scenario::over_vm("vm-fault-unmap")
         .about("fault against unmap")
         .finds(&["VmFaultsUnlocked"])
         .must(Every, &[Machine(Fault)])
         .with_memory([12, 0])
-        .vm_start(|k| {
-            k.map(0, 1);
-            k.keep_table();
-        })
-        .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| {
-            k.try_write(0, 2);
-        }),
-    // CPU 0 collapses 512 pages into a large one while CPU 1 writes to one of them.
+        .vm_start(|k| _ = k.map(0, 1).keep_table())
+        .vm_cpu(|k| _ = k.unmap(0, 1))
+        .vm_cpu(|k| _ = k.write(0, 2)),
     Scenario::over_vm("vm-collapse-write")
         .about("collapse against write")
         .finds(&["VmCollapseCopiesBeforeFlush"])
@@ -86,11 +66,9 @@ pub(super) const ALL: &[Scenario] = &[
                 k.write(page, 1);
             }
         })
-        .vm_cpu(|k| {
-            assert!(k.collapse(0), "there is room for a large page");
-        })
+        .vm_cpu(|k| _ = k.collapse(0))
         // We use the page that is copied first, so that its old entry lives longest.
-        .vm_cpu(|k| k.write(0, 2)),
+        .vm_cpu(|k| _ = k.write(0, 2)),
     // CPU 0 splits a large page while CPU 1 takes hold of it to migrate it, and finds no room for the whole page. CPU 1
     // runs the process, so its TLB may hold the large page until that is flushed.
     Scenario::over_vm("vm-split-migrate")
@@ -101,15 +79,9 @@ pub(super) const ALL: &[Scenario] = &[
         .steps(16_000)
         // Fast memory has room for one large page.
         .with_memory([1040, 8])
-        .vm_start(|k| {
-            k.map_large(0, LARGE);
-            k.write(0, 1);
-        })
-        .vm_cpu(|k| {
-            k.discard(5, 1);
-            k.write(0, 2);
-        })
-        .vm_cpu(|k| k.migrate(0, 1, 1)),
+        .vm_start(|k| _ = k.map_large(0, LARGE).write(0, 1))
+        .vm_cpu(|k| _ = k.discard(5, 1).write(0, 2))
+        .vm_cpu(|k| _ = k.migrate(0, 1, 1)),
     // Pages that were written have become a large page, of which no entry is marked as written. CPU 0 frees two of its
     // base pages and allocates memory that must be zero. CPU 1 writes to the rest.
     Scenario::over_vm("vm-split-zero")
@@ -124,8 +96,7 @@ pub(super) const ALL: &[Scenario] = &[
             for page in 0..LARGE {
                 k.write(page, 1);
             }
-            assert!(k.collapse(0));
-            k.map(LARGE, 2);
+            k.collapse(0).map(LARGE, 2);
         })
         .vm_cpu(|k| {
             for page in [0, 1] {
@@ -135,7 +106,7 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(LARGE + page);
             }
         })
-        .vm_cpu(|k| k.write(LARGE - 1, 2)),
+        .vm_cpu(|k| _ = k.write(LARGE - 1, 2)),
     // CPU 0 writes to a large page that it shares with a child. There is no room for a second large page, so the page
     // must be split. Meanwhile CPU 1 ends the child, so that only CPU 0 holds the page.
     Scenario::over_vm("vm-copy-split")
@@ -146,15 +117,9 @@ pub(super) const ALL: &[Scenario] = &[
         .steps(64_000)
         // There is room for one large page, and for its copy in base pages.
         .with_memory([1110, 0])
-        .vm_start(|k| {
-            k.map_large(0, LARGE);
-            k.write(0, 1);
-            assert_eq!(k.fork(), CHILD);
-        })
-        .vm_cpu(|k| {
-            assert!(k.try_write(0, 2), "there is room for a copy in pieces");
-        })
-        .vm_cpu(|k| k.exit(CHILD)),
+        .vm_start(|k| _ = k.map_large(0, LARGE).write(0, 1).fork())
+        .vm_cpu(|k| _ = k.must_write(0, 2))
+        .vm_cpu(|k| _ = k.exit(CHILD)),
     // Two CPUs of a child write to a large page that its parent also maps, and there is no room for a second large
     // page. Meanwhile the parent discards its mapping. The child's CPU that checks last finds that only the child holds
     // the page, and splits it in place. The other CPU has prepared a copy in base pages, but the page is no longer
@@ -167,12 +132,8 @@ pub(super) const ALL: &[Scenario] = &[
         .steps(64_000)
         // There is room for one large page, and for one copy in base pages.
         .with_memory([1040, 0])
-        .vm_start(|k| {
-            k.map_large(0, LARGE);
-            k.write(0, 1);
-            assert_eq!(k.fork(), CHILD);
-        })
-        .vm_cpu(|k| k.discard(0, LARGE))
+        .vm_start(|k| _ = k.map_large(0, LARGE).write(0, 1).fork())
+        .vm_cpu(|k| _ = k.discard(0, LARGE))
         .vm_cpu(|k| write_as_child(k, 1))
         .vm_cpu(|k| write_as_child(k, 2)),
     // CPU 0 splits a large page that a child also maps, and has found its frame. Meanwhile CPU 1 stores to it, so it has a
@@ -184,18 +145,8 @@ pub(super) const ALL: &[Scenario] = &[
         .steps(64_000)
         // There is room for one more large page on each node.
         .with_memory([1560, 1040])
-        .vm_start(|k| {
-            k.map_large(0, LARGE);
-            k.write(0, 1);
-            assert_eq!(k.fork(), CHILD);
-        })
-        .vm_cpu(|k| k.discard(5, 1))
-        .vm_cpu(|k| {
-            k.write(0, 2);
-            k.tell(0);
-        })
-        .vm_cpu(|k| {
-            k.wait_for(0);
-            k.migrate(0, 1, 1);
-        }),
+        .vm_start(|k| _ = k.map_large(0, LARGE).write(0, 1).fork())
+        .vm_cpu(|k| _ = k.discard(5, 1))
+        .vm_cpu(|k| _ = k.write(0, 2).tell(0))
+        .vm_cpu(|k| _ = k.wait_for(0).migrate(0, 1, 1)),
 ];

@@ -4,14 +4,11 @@ use super::*;
 
 /// Reads the old content, and then the content that CPU 0 has written.
 fn read_old_then_new(k: &VmKernel<'_>) {
-    k.read(0);
-    k.wait_for(0);
-    assert_eq!(k.read(0), Some(2));
+    k.read(0).wait_for(0).must_read(0, 2);
 }
 
 fn write_file(k: &VmKernel<'_>) {
-    k.write_file(0, 0, 2);
-    k.tell(0);
+    k.write_file(0, 0, 0, 2).tell(0);
 }
 
 pub(super) const ALL: &[Scenario] = &[
@@ -24,21 +21,11 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .must(Every, &[Machine(StaleUse)])
         .vm_start(|k| {
-            let one = k.create_clean(1, 1);
-            k.map_file_read(0, 1, one);
-            k.create_clean(1, 2);
-            k.read(0);
-            k.keep_table();
+            k.create_clean(1, 1).map_file_read(0, 1, 0).create_clean(1, 2).read(0).keep_table();
         })
-        .vm_start_1(|k| k.page_out(0, 1))
-        .vm_cpu(|k| {
-            k.map_file_read(0, 1, 1);
-            assert_eq!(k.read(0), Some(2));
-        })
-        .vm_cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .vm_start_1(|k| _ = k.page_out(0, 1))
+        .vm_cpu(|k| _ = k.map_file_read(0, 1, 1).must_read(0, 2))
+        .vm_cpu(|k| _ = k.read(0).read(0)),
     // A file page is mapped read-only and reclaimed lazily. CPU 0 writes to the file. After the call has returned, CPU
     // 1 must read the new content.
     Scenario::over_vm("vm-luf-file-write")
@@ -48,7 +35,7 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Machine(Compared)])
         .vm_start(clean_file)
-        .vm_start_1(|k| k.page_out(0, 1))
+        .vm_start_1(|k| _ = k.page_out(0, 1))
         .vm_cpu(write_file)
         .vm_cpu(read_old_then_new),
     // One file is mapped read-only at page 0 and writable at page 1. Page 0 is reclaimed lazily. CPU 0 writes through
@@ -59,18 +46,11 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["VmRefillsDeferredSlot"])
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .vm_start(|k| {
-            let file = k.create_clean(1, 1);
-            k.map_file_read(0, 1, file);
-            k.map_file(1, 1, file);
-            k.read(0);
-            k.read(1);
+            k.create_clean(1, 1).map_file_read(0, 1, 0).map_file(1, 1, 0).read(0).read(1);
             k.keep_table();
         })
-        .vm_start_1(|k| k.page_out(0, 1))
-        .vm_cpu(|k| {
-            k.write(1, 2);
-            k.tell(0);
-        })
+        .vm_start_1(|k| _ = k.page_out(0, 1))
+        .vm_cpu(|k| _ = k.write(1, 2).tell(0))
         .vm_cpu(read_old_then_new),
     // A file page is mapped read-only and reclaimed lazily. CPU 0 reuses its frame for another page. CPU 1 mustn't read
     // that page through the old entry.
@@ -80,20 +60,14 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForReuse)])
         .must(Every, &[Machine(FrameReused)])
         .with_memory([7, 0])
-        .vm_start(|k| {
-            k.read_clean_file(0);
-            k.map(1, 3);
-        })
+        .vm_start(|k| _ = k.read_clean_file(0).map(1, 3))
         .vm_start_1(|k| {
             k.page_out(0, 1);
             // No other memory is free after this.
-            k.read(1);
-            k.read(2);
+            k.read(1).read(2);
         })
-        .vm_cpu(|k| k.write(3, 7))
-        .vm_cpu(|k| {
-            k.read(0);
-        }),
+        .vm_cpu(|k| _ = k.write(3, 7))
+        .vm_cpu(|k| _ = k.read(0)),
     // A file page is migrated to another node lazily, so page 0 may still be read at its old place. CPU 0 writes to the
     // file. After the call has returned, CPU 1 must read the new content.
     Scenario::over_vm("vm-shadow-write")
@@ -103,7 +77,7 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .with_memory([12, 4])
         .vm_start(clean_file)
-        .vm_start_1(|k| k.migrate(0, 1, 1))
+        .vm_start_1(|k| _ = k.migrate(0, 1, 1))
         .vm_cpu(write_file)
         .vm_cpu(read_old_then_new),
     // A file page was migrated to another node lazily, used there, and migrated back in the same way. So page 0 may
@@ -123,10 +97,7 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .vm_cpu(write_file)
-        .vm_cpu(|k| {
-            k.wait_for(0);
-            assert_eq!(k.read(0), Some(2));
-        }),
+        .vm_cpu(|k| _ = k.wait_for(0).must_read(0, 2)),
     // A file page is migrated to another node lazily. CPU 0 faults on it, which writes another frame into the emptied
     // entry. CPU 1 reads. Then CPU 0 writes to the file.
     Scenario::over_vm("vm-shadow-fault")
@@ -136,15 +107,9 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForRefill)])
         .with_memory([12, 4])
         .vm_start(clean_file)
-        .vm_start_1(|k| k.migrate(0, 1, 1))
-        .vm_cpu(|k| {
-            k.read(0);
-            k.write_file(0, 0, 2);
-        })
-        .vm_cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .vm_start_1(|k| _ = k.migrate(0, 1, 1))
+        .vm_cpu(|k| _ = k.read(0).write_file(0, 0, 0, 2))
+        .vm_cpu(|k| _ = k.read(0).read(0)),
     // A file page is mapped writable, and dirty. CPU 0 reclaims it while CPU 1 writes to it. Memory is so short that
     // the frame is reused at once. No written content may be lost.
     Scenario::over_vm("vm-deferred-dirty")
@@ -153,18 +118,9 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["VmDefersDirtyPages"])
         .must(Every, &[Machine(Captured), Machine(FrameReused)])
         .with_memory([7, 0])
-        .vm_start(|k| {
-            let file = k.create(1, 1);
-            k.map_file(0, 1, file);
-            k.write(0, 1);
-            k.map(1, 2);
-        })
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-            k.read(1);
-            k.read(2);
-        })
-        .vm_cpu(|k| k.write(0, 2)),
+        .vm_start(|k| _ = k.create(1, 1).map_file(0, 1, 0).write(0, 1).map(1, 2))
+        .vm_cpu(|k| _ = k.page_out(0, 1).read(1).read(2))
+        .vm_cpu(|k| _ = k.write(0, 2)),
     // A file page was reclaimed lazily. CPU 0 needs it again, CPU 1 needs its frame, and CPU 2 reads through the old
     // entry.
     Scenario::over_vm("vm-reinstate-reuse")
@@ -172,111 +128,51 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Engine(FlushedForReuse)])
         .with_memory([7, 0])
-        .vm_start(|k| {
-            k.read_clean_file(0);
-            k.map(1, 3);
-        })
+        .vm_start(|k| _ = k.read_clean_file(0).map(1, 3))
         .vm_start_1(|k| {
             k.page_out(0, 1);
             // No other memory is free after this.
-            k.read(1);
-            k.read(2);
+            k.read(1).read(2);
         })
-        .vm_cpu(|k| {
-            assert_eq!(k.read_file(0, 0), Some(1));
-        })
-        .vm_cpu(|k| k.write(3, 7))
-        .vm_cpu(|k| {
-            k.read(0);
-        }),
-    // CPU 0 reclaims a file page lazily while CPU 1 discards it and CPU 2 reads it.
+        .vm_cpu(|k| _ = k.read_file(0, 0, 0))
+        .vm_cpu(|k| _ = k.write(3, 7))
+        .vm_cpu(|k| _ = k.read(0)),
     Scenario::over_vm("vm-lazy-reclaim-discard")
         .about("lazy reclaim against discard")
         .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .vm_start(clean_file)
-        .vm_cpu(|k| k.page_out(0, 1))
-        .vm_cpu(|k| {
-            k.discard(0, 1);
-            k.read(0);
-        })
-        .vm_cpu(|k| {
-            k.read(0);
-        }),
-    // CPU 0 reclaims a file page lazily while CPU 1 removes every right to it and CPU 2 reads it.
+        .vm_cpu(|k| _ = k.page_out(0, 1))
+        .vm_cpu(|k| _ = k.discard(0, 1).read(0))
+        .vm_cpu(|k| _ = k.read(0)),
     Scenario::over_vm("vm-lazy-reclaim-protect")
         .about("lazy reclaim against protect")
         .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .vm_start(clean_file)
-        .vm_cpu(|k| k.page_out(0, 1))
-        .vm_cpu(|k| k.forbid(0, 1))
-        .vm_cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
-    // CPU 0 reclaims a private file page lazily while CPU 1 writes to it, which makes a copy.
+        .vm_cpu(|k| _ = k.page_out(0, 1))
+        .vm_cpu(|k| _ = k.forbid(0, 1))
+        .vm_cpu(|k| _ = k.read(0).read(0)),
     Scenario::over_vm("vm-lazy-reclaim-private")
         .about("lazy reclaim against copy on write")
         .must(Every, &[Engine(FlushesDeferred), Machine(Captured)])
-        .vm_start(|k| {
-            let file = k.create_clean(1, 1);
-            k.map_file_private(0, 1, file);
-            k.read(0);
-            k.keep_table();
-        })
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-            k.read(0);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-            assert_eq!(k.read(0), Some(2));
-        }),
-    // CPU 0 frees a page that it has written, becomes idle and zeroes free memory. Meanwhile CPU 1 allocates memory.
+        .vm_start(|k| _ = k.create_clean(1, 1).map_file_private(0, 1, 0).read(0).keep_table())
+        .vm_cpu(|k| _ = k.page_out(0, 1).read(0))
+        .vm_cpu(|k| _ = k.write(0, 2).must_read(0, 2)),
     Scenario::over_vm("vm-zero-ahead")
         .about("zeroing ahead against faults")
         .finds(&["ZeroSkipsTail", "ZeroSkipsFaultingPage", "VmKeepsZeroFlag", "VmSkipsZeroing"])
         .must(Every, &[Machine(Zeroed), Machine(FrameReused)])
-        .vm_start(|k| {
-            k.map(0, 1);
-            k.write(0, 1);
-            k.map(1, 2);
-            k.keep_table();
-        })
-        .vm_cpu(|k| {
-            k.unmap(0, 1);
-            k.idle();
-            k.read(1);
-        })
-        .vm_cpu(|k| {
-            k.write(2, 2);
-            k.read(1);
-        }),
+        .vm_start(|k| _ = k.map(0, 1).write(0, 1).map(1, 2).keep_table())
+        .vm_cpu(|k| _ = k.unmap(0, 1).idle().read(1))
+        .vm_cpu(|k| _ = k.write(2, 2).read(1)),
     // CPU 0 ends a process, frees its tables and uses them again. CPU 1, which is idle, may still have the process's
     // root loaded.
     Scenario::over_vm("vm-exit-lazy")
         .about("the end of a process against a lazy CPU")
         .bugs(&["25"])
         .must(Every, &[Machine(SpaceRetired), Machine(TableFreed)])
-        .vm_start_1(|k| {
-            let process = k.spawn();
-            k.enter(process);
-            k.map(0, 1);
-            k.write(0, 1);
-        })
-        .vm_cpu(|k| {
-            while k.try_call(Call::Exit { process: 2 }).is_err() {
-                k.pause();
-            }
-            k.map(0, 1);
-            k.write(0, 2);
-        })
-        .vm_cpu(|k| {
-            k.leave();
-            k.tell(0);
-            k.wait_for(0);
-            k.enter(1);
-            k.read(0);
-        }),
+        .vm_start_1(|k| _ = k.spawn().enter(CHILD).map(0, 1).write(0, 1))
+        .vm_cpu(|k| _ = k.make_at_last(Call::Exit { process: 2 }).map(0, 1).write(0, 2))
+        .vm_cpu(|k| _ = k.leave().tell(0).wait_for(0).enter(1).read(0)),
     // CPU 0 runs so many processes that tags run out, and enters the first one again. CPU 1 unmaps a page of the first
     // one.
     Scenario::over_vm("vm-rollover-unmap")
@@ -285,35 +181,23 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Scarce, &[Engine(Rollovers)])
         .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
-            k.map(0, 1);
-            k.write(0, 1);
-            k.keep_table();
+            k.map(0, 1).write(0, 1).keep_table();
             for _ in 0..3 {
                 k.spawn();
             }
         })
         .vm_cpu(|k| {
             for process in [2, 3, 4, 1] {
-                k.enter(process);
-                k.read(0);
+                k.enter(process).read(0);
             }
         })
-        .vm_cpu(|k| k.unmap(0, 1)),
-    // CPU 1 goes offline and comes online again. Meanwhile CPU 0 unmaps a page that CPU 1 was using.
+        .vm_cpu(|k| _ = k.unmap(0, 1)),
     Scenario::over_vm("vm-offline-unmap")
         .about("offline against unmap")
         .must(Every, &[Machine(Offline), Machine(FrameReused)])
         .vm_start(written_page_of_two)
-        .vm_cpu(|k| {
-            k.unmap(0, 1);
-            k.read(1);
-        })
-        .vm_cpu(|k| {
-            k.offline();
-            k.online();
-            k.enter(1);
-            k.read(0);
-        }),
+        .vm_cpu(|k| _ = k.unmap(0, 1).read(1))
+        .vm_cpu(|k| _ = k.offline().online().enter(1).read(0)),
     // CPU 0 discards pages. CPU 1 writes to memory that it gets only after their frames are free. CPU 2 keeps writing
     // to the old pages.
     Scenario::over_vm("vm-allocate-flush")
@@ -321,50 +205,24 @@ pub(super) const ALL: &[Scenario] = &[
         .bugs(&["30"])
         .must(Every, &[Machine(FrameReused), Machine(StaleUse)])
         .with_memory([8, 0])
-        .vm_start(|k| {
-            k.map(0, 3);
-            k.write(0, 1);
-            k.write(1, 1);
-        })
-        .vm_cpu(|k| k.discard(0, 2))
-        .vm_cpu(|k| k.write(2, 2))
-        .vm_cpu(|k| {
-            k.write(0, 3);
-            k.write(1, 3);
-        }),
-    // Two CPUs discard overlapping ranges. Each finds entries that the other has cleared and not yet flushed.
+        .vm_start(|k| _ = k.map(0, 3).write(0, 1).write(1, 1))
+        .vm_cpu(|k| _ = k.discard(0, 2))
+        .vm_cpu(|k| _ = k.write(2, 2))
+        .vm_cpu(|k| _ = k.write(0, 3).write(1, 3)),
     Scenario::over_vm("vm-discard-twice")
         .about("discard against discard")
         .bugs(&["6"])
         .finds(&["VmDiscardsUnflushed"])
         .must(Every, &[Engine(FlushedPending), Machine(CallReturned)])
-        .vm_start(|k| {
-            k.map(0, 2);
-            k.write(0, 1);
-            k.write(1, 1);
-            k.keep_table();
-        })
-        .vm_cpu(|k| {
-            k.discard(0, 2);
-            k.read(1);
-        })
-        .vm_cpu(|k| {
-            k.discard(1, 1);
-            k.read(1);
-        }),
-    // CPU 1 becomes idle and returns. Meanwhile CPU 0 unmaps a page, whose frame becomes another page.
+        .vm_start(|k| _ = k.map(0, 2).write(0, 1).write(1, 1).keep_table())
+        .vm_cpu(|k| _ = k.discard(0, 2).read(1))
+        .vm_cpu(|k| _ = k.discard(1, 1).read(1)),
     Scenario::over_vm("vm-idle-unmap")
         .about("idle against unmap")
         .bugs(&["34"])
         .must(Every, &[Machine(FrameReused)])
         .must(Interrupts, &[Engine(SkippedLazy)])
         .vm_start(written_page_of_two)
-        .vm_cpu(|k| {
-            k.unmap(0, 1);
-            k.read(1);
-        })
-        .vm_cpu(|k| {
-            k.idle();
-            k.read(0);
-        }),
+        .vm_cpu(|k| _ = k.unmap(0, 1).read(1))
+        .vm_cpu(|k| _ = k.idle().read(0)),
 ];

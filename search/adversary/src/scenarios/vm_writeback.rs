@@ -12,11 +12,8 @@ pub(super) const ALL: &[Scenario] = &[
         .must(Every, &[Machine(Captured)])
         .with_memory([16, 0])
         .vm_start(written_file)
-        .vm_cpu(|k| {
-            k.sync(0);
-            k.page_out(0, 1);
-        })
-        .vm_cpu(|k| k.write(0, 2)),
+        .vm_cpu(|k| _ = k.sync(0).page_out(0, 1))
+        .vm_cpu(|k| _ = k.write(0, 2)),
     // CPU 0 unmaps a dirty page and hasn't flushed yet. CPU 1 finds no writable entry and cleans the page. CPU 2 still
     // writes through the old entry.
     Scenario::over_vm("vm-unmap-sync")
@@ -25,9 +22,9 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["VmCleansUnflushed", "VmUnlinksBeforeFlush"])
         .must(Every, &[Machine(Captured), Engine(FlushedPending)])
         .vm_start(written_file)
-        .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| k.sync(0))
-        .vm_cpu(|k| k.write(0, 2)),
+        .vm_cpu(|k| _ = k.unmap(0, 1))
+        .vm_cpu(|k| _ = k.sync(0))
+        .vm_cpu(|k| _ = k.write(0, 2)),
     // CPU 0 protects a dirty page and hasn't flushed yet. CPU 1 finds no writable entry and cleans the page. CPU 2
     // still writes through the old entry.
     Scenario::over_vm("vm-protect-sync")
@@ -36,26 +33,16 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["VmCleansUnflushed"])
         .must(Every, &[Machine(Captured), Engine(FlushedPending)])
         .vm_start(written_file)
-        .vm_cpu(|k| k.protect(0, 1))
-        .vm_cpu(|k| k.sync(0))
-        .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 removes only the right to execute a page. CPU 1 keeps fetching from it.
+        .vm_cpu(|k| _ = k.protect(0, 1))
+        .vm_cpu(|k| _ = k.sync(0))
+        .vm_cpu(|k| _ = k.write(0, 2)),
     Scenario::over_vm("vm-execute-sync")
         .about("mprotect without PROT_EXEC against instruction fetch")
         .finds(&["VmExecutionUnflushed"])
         .must(Every, &[Machine(CallReturned), Machine(Fault)])
-        .vm_start(|k| {
-            k.map_code(0, 1);
-            k.write(0, 1);
-        })
-        .vm_cpu(|k| {
-            k.forbid_execution(0, 1);
-            k.fetch(0);
-        })
-        .vm_cpu(|k| {
-            k.fetch(0);
-            k.fetch(0);
-        }),
+        .vm_start(|k| _ = k.map_code(0, 1).write(0, 1))
+        .vm_cpu(|k| _ = k.forbid_execution(0, 1).fetch(0))
+        .vm_cpu(|k| _ = k.fetch(0).fetch(0)),
     // CPU 0 unmaps a dirty file page and hasn't flushed yet. CPU 1 reclaims the page. CPU 2 still writes through the
     // old entry.
     Scenario::over_vm("vm-unmap-reclaim")
@@ -63,14 +50,10 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["VmReclaimsUnflushed"])
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([6, 0])
-        .vm_start(|k| {
-            let file = k.create(1, 1);
-            k.map_file(0, 1, file);
-            k.write(0, 1);
-        })
-        .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| k.reclaim(1))
-        .vm_cpu(|k| k.write(0, 2)),
+        .vm_start(|k| _ = k.create(1, 1).map_file(0, 1, 0).write(0, 1))
+        .vm_cpu(|k| _ = k.unmap(0, 1))
+        .vm_cpu(|k| _ = k.reclaim(1))
+        .vm_cpu(|k| _ = k.write(0, 2)),
     // CPU 0 unmaps a dirty file page and hasn't flushed yet. CPU 1 demotes the page to slow memory. CPU 2 still writes
     // through the old entry.
     Scenario::over_vm("vm-unmap-demote")
@@ -78,12 +61,8 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["VmMigratesUnflushed", "VmDefersDirtyPages"])
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([6, 2])
-        .vm_start(|k| {
-            let file = k.create(1, 1);
-            k.map_file(0, 1, file);
-            k.write(0, 1);
-        })
-        .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| k.demote(1))
-        .vm_cpu(|k| k.write(0, 2)),
+        .vm_start(|k| _ = k.create(1, 1).map_file(0, 1, 0).write(0, 1))
+        .vm_cpu(|k| _ = k.unmap(0, 1))
+        .vm_cpu(|k| _ = k.demote(1))
+        .vm_cpu(|k| _ = k.write(0, 2)),
 ];

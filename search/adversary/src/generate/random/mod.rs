@@ -7,20 +7,14 @@
 
 mod calls;
 mod engine;
-mod kinds;
-mod own_half;
-mod pages;
 mod phrases;
-mod shape;
-mod turns;
 mod whole;
-mod whole_calls;
 
 pub use calls::LargePages;
+pub use calls::calls_program;
+pub(super) use calls::calls_program_like;
 pub use whole::engine_program;
 pub(super) use whole::engine_program_like;
-pub use whole_calls::calls_program;
-pub(super) use whole_calls::calls_program_like;
 
 use super::text::RecordedProgram;
 use crate::action::MAX_CPUS;
@@ -132,7 +126,7 @@ pub fn change(rng: &mut Rng, recorded: &mut RecordedProgram, other: &RecordedPro
                         Program::Calls { .. } => &[],
                     };
                     if rng.one_in(12) {
-                        let drawn = shape::shape(rng);
+                        let drawn = whole::shape(rng);
                         *shape = Shape {
                             spaces: shape.spaces,
                             files: shape.files,
@@ -158,7 +152,7 @@ pub fn change(rng: &mut Rng, recorded: &mut RecordedProgram, other: &RecordedPro
                     };
                     if rng.one_in(12) && large == LargePages::Never {
                         let turns_over = rng.one_in(2);
-                        *memory = whole_calls::memory(rng, &swarm, turns_over);
+                        *memory = calls::memory(rng, &swarm, turns_over);
                     } else {
                         change_lanes(rng, cpu, theirs, |rng, ops| swarm.phrase(rng, ops));
                     }

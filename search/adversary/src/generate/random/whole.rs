@@ -2,10 +2,8 @@
 //!
 //! Every program begins with mapped pages and loaded spaces, because nothing can fail without them.
 
+use super::engine::Kind;
 use super::engine::{Swarm, allow, kinds_of};
-use super::kinds::Kind;
-use super::shape::shape;
-use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
     BATCHES, CpuProgram, EngineOp, FILE_PAGES, FLAGS, HUGE, PLACES, Program, SPACES, Shape, WINDOW,
@@ -121,14 +119,14 @@ fn map_all(rng: &mut Rng, shape: &Shape, swarm: &Swarm, first: &mut Vec<EngineOp
                 continue;
             }
             first.push(map(rng, swarm, space, page));
-            if swarm.runs_code() && page < HUGE {
+            if swarm.has(Kind::Code) && page < HUGE {
                 first.push(allow(space, page));
             }
         }
         for &file in &swarm.files {
             let write = rng.one_in(4);
             first.push(EngineOp::MapFile { space, file, write });
-            if swarm.runs_code() && rng.one_in(2) {
+            if swarm.has(Kind::Code) && rng.one_in(2) {
                 first.push(allow(space, FILE_PAGES[usize::from(file)]));
             }
         }
@@ -144,7 +142,7 @@ fn map(rng: &mut Rng, swarm: &Swarm, space: u8, page: u64) -> EngineOp {
     let window = (page / WINDOW) as u8;
     match page {
         HUGE.. => EngineOp::MapHuge { space },
-        _ if swarm.maps_blocks() && page % WINDOW < 2 && rng.below(4) > 0 => {
+        _ if swarm.has(Kind::Block) && page % WINDOW < 2 && rng.below(4) > 0 => {
             EngineOp::MapBlock { space, page }
         }
         _ if rng.one_in(12) && window < 2 => EngineOp::MapLarge { space, window },
@@ -219,9 +217,9 @@ fn duel(rng: &mut Rng, swarm: &Swarm) -> [(u64, Kind); 2] {
 
 /// Draws the state of a CPU at the beginning of the run.
 fn begin(rng: &mut Rng, swarm: &Swarm, start: &mut Vec<EngineOp>) {
-    if swarm.leaves_alone() && rng.one_in(2) {
+    if swarm.has(Kind::Undisturbed) && rng.one_in(2) {
         start.push(EngineOp::Undisturbed);
-    } else if swarm.goes_idle() && rng.one_in(2) {
+    } else if (swarm.has(Kind::Idle) || swarm.has(Kind::Hotplug)) && rng.one_in(2) {
         start.push(EngineOp::Lazy);
     } else if rng.one_in(6) {
         start.push(rng.weigh(&[
@@ -229,5 +227,61 @@ fn begin(rng: &mut Rng, swarm: &Swarm, start: &mut Vec<EngineOp>) {
             (1, EngineOp::Offline),
             (1, EngineOp::Mask { on: true }),
         ]));
+    }
+}
+
+/// Draws the sizes of a machine.
+pub(super) fn shape(rng: &mut Rng) -> Shape {
+    let spaces = rng.weigh(&[(7, 1), (11, 2), (6, 3), (4, 4), (2, 6), (1, SPACES as u8)]);
+    let mask = |rng: &mut Rng| 1 | rng.below(1 << spaces) as u16;
+    Shape {
+        first_cpu: rng.weigh(&[(30, 0), (1, 62), (1, 63), (1, 126)]),
+        spaces,
+        files: [mask(rng), mask(rng), mask(rng)],
+        ledger: rng.weigh(&[(1, 0), (3, 1), (6, 2), (3, 3), (1, 8)]),
+        tags: rng.weigh(&[(3, 1), (6, 2), (2, 3), (1, 8)]),
+        spare_bits: rng.weigh(&[(5, 0), (2, 1)]),
+        full_above: rng.weigh(&[(1, 0), (2, 1), (6, 3), (2, 33)]),
+        nmis: rng.weigh(&[(5, 0), (1, 1), (1, 2)]),
+        nmi_page: 0,
+        spurious: rng.weigh(&[(8, 0), (1, 1), (1, 2)]),
+        preemptions: rng.weigh(&[(5, 0), (2, 1)]),
+        leaves_space: rng.one_in(2),
+        open_batches: rng.weigh(&[(16, 0), (1, 1), (1, 2), (1, 3)]),
+        unscheduled: rng.weigh(&[(28, 0), (1, 0b1), (1, 0b10), (1, 0b110), (1, 0b1111)]),
+    }
+}
+
+/// Makes the first or second CPU wait somewhere until the other has performed a part of its work, and makes the other
+/// wait, too. `tells` and `waits` contain two flags in ascending order that the program doesn't use otherwise.
+pub(super) fn take_turns<O: Copy>(
+    rng: &mut Rng,
+    cpu: &mut [CpuProgram<O>],
+    tells: [O; 2],
+    waits: [O; 2],
+) {
+    let first = rng.below(2) as usize;
+    let mut place =
+        |from: usize, run: &[O]| from + rng.below((run.len() - from) as u64 + 1) as usize;
+    let run = &mut cpu[first].run;
+    let at = place(0, run);
+    run.splice(at..at, [tells[0], waits[1]]);
+    let run = &mut cpu[1 - first].run;
+    let from = place(0, run);
+    let to = place(from, run);
+    run.insert(to, tells[1]);
+    run.insert(from, waits[0]);
+}
+
+/// The number of operations up to which a run is repeated.
+const SHORT: usize = 6;
+
+/// Makes most CPUs repeat their work several times.
+pub(super) fn repeat<O: Copy>(rng: &mut Rng, cpu: &mut [CpuProgram<O>]) {
+    for lane in cpu {
+        let times = rng.below(4) as usize;
+        if lane.run.len() <= SHORT && times > 0 {
+            lane.run = lane.run.repeat(times);
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Open batches, wherever they were opened, and the effects of their end.
 
-use super::state::{FrameGuard, Kernel, OwnedFrame, SmallBatch, bit, peek, set};
-use crate::cell::AdversaryWord;
+use super::state::{
+    FrameGuard, Kernel, OwnedFrame, SmallBatch, bit, is_large, is_table, pages_of, peek, set,
+};
 use crate::context;
 use crate::generated::program::{
-    BATCHES, BatchPurpose, CpuProgram, EngineOp, HUGE, PAGES, ReportMode, Right, WINDOW,
+    BATCHES, BatchPurpose, CpuProgram, EngineOp, HUGE, ReportMode, Right, WINDOW,
 };
 use crate::oracle::Moment;
 use crate::tables;
@@ -24,7 +25,6 @@ pub(super) fn purpose_of(batch: BatchPurpose) -> Purpose {
     }
 }
 
-/// A range that a call has changed.
 #[derive(Clone, Copy, Debug)]
 struct ChangedRange {
     slot: usize,
@@ -189,9 +189,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
             return;
         }
         open.begin();
-        let Some(space) = kernel.lock(slot) else {
-            return;
-        };
+        let Some(space) = kernel.lock(slot) else { return };
         let end = page.saturating_add(pages);
         let held = |what: OwnedFrame| FrameGuard { kernel, what };
         let mut any = false;
@@ -199,23 +197,20 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         for window in (0..2).filter(|w| w * WINDOW < end && page < (w + 1) * WINDOW) {
             let upper = kernel.window_entry(slot, window);
             let word = upper.load(Relaxed);
-            if word & tables::PRESENT != 0 && word & tables::TABLE == 0 {
+            if is_large(word) {
                 let block = Frame(upper.swap(0, AcqRel) >> 12);
                 let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
                 open.batch.changed(space, range, kernel.resizing());
                 open.batch.hold(held(OwnedFrame::Block(block)));
                 continue;
             }
-            let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
-            for at in PAGES.into_iter().filter(inside) {
+            for at in pages_of(window).filter(|at| (page..end).contains(at)) {
                 let block = kernel.block_at(slot, at);
                 let whole = block.filter(|block| page <= block.start.0 && block.end().0 <= end);
                 if whole.is_none() {
                     kernel.break_block(slot, at);
                 }
-                let entry = kernel.entry(slot, at);
-                let present = |entry: &&AdversaryWord| entry.load(Relaxed) & tables::PRESENT != 0;
-                let Some(entry) = entry.filter(present) else {
+                let Some(entry) = kernel.mapped(slot, at) else {
                     found_empty = true;
                     continue;
                 };
@@ -271,9 +266,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
             return;
         }
         open.begin();
-        let Some(space) = kernel.lock(slot) else {
-            return;
-        };
+        let Some(space) = kernel.lock(slot) else { return };
         let right = bit(takes.right);
         let captures = takes.capture && takes.right == Right::Write;
         let (page, end) = (range.start.0, range.end().0);
@@ -281,7 +274,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         for window in (0..2).filter(|w| w * WINDOW < end && page < (w + 1) * WINDOW) {
             let upper = kernel.window_entry(slot, window);
             let word = upper.load(Relaxed);
-            if word & tables::PRESENT != 0 && word & tables::TABLE == 0 {
+            if is_large(word) {
                 if upper.fetch_and(!right, AcqRel) & right != 0 {
                     let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
                     open.batch.changed(space, range, Scope::Leaf);
@@ -290,8 +283,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
                 }
                 continue;
             }
-            let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
-            for at in PAGES.into_iter().filter(inside) {
+            for at in pages_of(window).filter(|at| (page..end).contains(at)) {
                 kernel.break_block(slot, at);
                 let granted = tables::PRESENT | right;
                 let entry = kernel.entry(slot, at);
@@ -330,19 +322,16 @@ impl<'k, 'm> BatchTable<'k, 'm> {
     pub(super) fn unlink(&self, open: &mut OpenBatch<'k, 'm>, slot: usize, window: u64) {
         let (page, kernel) = (window * WINDOW, self.kernel);
         self.unmap(open, slot, page, WINDOW, ReportMode::Each);
-        let Some(space) = kernel.lock(slot) else {
-            return;
-        };
+        let Some(space) = kernel.lock(slot) else { return };
         let upper = kernel.window_entry(slot, window);
         let word = upper.load(Relaxed);
-        let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
         // Another CPU may have mapped something meanwhile, and a marker means a flush that is still to be made.
         let idle = |at: u64| {
             let entry = kernel.entry(slot, at);
             entry.is_none_or(|entry| entry.load(Relaxed) == 0)
         };
-        let mut pages = PAGES.into_iter().filter(|at| at / WINDOW == window);
-        if table && pages.all(idle) && !open.batch.is_full() {
+        let mut pages = pages_of(window);
+        if is_table(word) && pages.all(idle) && !open.batch.is_full() {
             upper.swap(0, AcqRel);
             let what = OwnedFrame::Table(Frame(word >> 12));
             let range = PageRange::one(Page(page), PageSize::Large);
@@ -361,9 +350,7 @@ impl<'k, 'm> BatchTable<'k, 'm> {
         for Capture { slot, page, frame } in
             std::mem::take(&mut open.captures).into_iter().flatten()
         {
-            let Some(space) = kernel.lock(slot) else {
-                continue;
-            };
+            let Some(space) = kernel.lock(slot) else { continue };
             let protected = kernel.entry(slot, page).is_some_and(|entry| {
                 let held = entry.load(Relaxed);
                 let rights = tables::PRESENT | tables::WRITABLE;

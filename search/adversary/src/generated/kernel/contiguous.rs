@@ -2,9 +2,9 @@
 //!
 //! Both happen under the space's lock. Calls that remove a whole block needn't split it.
 
-use super::layout::SINGLES;
 use super::mapping::entry_order;
 use super::state::Kernel;
+use super::state::SINGLES;
 use crate::generated::program::{PAGES, WINDOW};
 use crate::tables::{self, BLOCK, CONTIGUOUS};
 use quell::{Frame, Page, PageRange, Word};
@@ -62,9 +62,7 @@ impl Kernel<'_> {
     pub(super) fn break_block(&self, slot: usize, page: u64) {
         // We clear and flush the whole block, for the reason in `BareKernel::unmap_from_block`. [mutant
         // BlockBrokenInPart]
-        let Some(block) = self.block_at(slot, page) else {
-            return;
-        };
+        let Some(block) = self.block_at(slot, page) else { return };
         let mut words = [0; BLOCK as usize];
         for (word, page) in words.iter_mut().zip(pages(block)) {
             if let Some(entry) = self.entry(slot, page) {

@@ -54,17 +54,9 @@ impl<'m> Kernel<'m> {
             let mut batch = self.batch::<FrameGuard<'_, '_>>(Purpose::Reclaim);
             let mut unflushed = 0u16;
             for slot in self.mappers(file) {
-                let Some(space) = self.lock(slot) else {
-                    continue;
-                };
-                let cleared = self.entry(slot, FILE_PAGES[file]).is_some_and(|entry| {
-                    let present = entry.load(Relaxed) & tables::PRESENT != 0;
-                    if present {
-                        entry.swap(0, AcqRel);
-                    }
-                    present
-                });
-                if cleared {
+                let Some(space) = self.lock(slot) else { continue };
+                if let Some(entry) = self.mapped(slot, FILE_PAGES[file]) {
+                    entry.swap(0, AcqRel);
                     let range = PageRange::base(Page(FILE_PAGES[file]), 1);
                     batch.changed(space, range, Scope::Leaf);
                 } else {

@@ -1,12 +1,15 @@
-//! Maps pages, and moves mappings. Each move makes its own flush, under the space's lock.
+//! Maps, moves and unmaps pages with flushes of their own, and reports the promises of calls that return.
 
-use super::state::{FrameGuard, Kernel, OwnedFrame, Space, bit};
-use crate::cell::AdversaryWord;
-use crate::context;
-use crate::generated::program::{FILE_PAGES, PAGES, Right, WINDOW};
-use crate::tables;
+use super::state::{
+    FrameGuard, Kernel, OwnedFrame, Space, bit, is_large, is_table, pages_of, peek, set,
+};
+use crate::action::Op;
+use crate::generated::program::{FILE_PAGES, HUGE, PAGES, Right, WINDOW};
+use crate::oracle::Moment;
+use crate::word::AdversaryWord;
+use crate::{context, tables};
 use quell::{Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
-use quell_vm::machine::Machine;
+use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{self, AcqRel, Relaxed, Release};
 
 /// Returns the ordering of an entry that publishes content, which was written before. It is the manager's.
@@ -74,9 +77,7 @@ impl<'m> Kernel<'m> {
         }
         if let Some(space) = self.lock(slot) {
             self.break_block(slot, page);
-            if let Some(entry) = self.entry(slot, page)
-                && entry.load(Relaxed) & tables::PRESENT != 0
-            {
+            if let Some(entry) = self.mapped(slot, page) {
                 entry.fetch_or(bit(right), AcqRel);
                 self.engine.this_cpu().refresh(space, PageRange::base(Page(page), 1));
             }
@@ -102,9 +103,7 @@ impl<'m> Kernel<'m> {
         let began = context::with(|core| core.now);
         let Some(space) = self.lock(slot) else { return };
         self.break_block(slot, page);
-        if let Some(entry) = self.entry(slot, page)
-            && entry.load(Relaxed) & tables::PRESENT != 0
-        {
+        if let Some(entry) = self.mapped(slot, page) {
             let old = Frame(entry.swap(0, AcqRel) >> 12);
             let range = PageRange::base(Page(page), 1);
             self.engine.this_cpu().flush(space, (!whole).then_some(range), Scope::Leaf);
@@ -121,12 +120,8 @@ impl<'m> Kernel<'m> {
         let Some(space) = self.lock(slot) else { return };
         let upper = self.window_entry(slot, window);
         let word = upper.load(Relaxed);
-        let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
-        let mut pages = PAGES
-            .into_iter()
-            .filter(|page| page / WINDOW == window)
-            .filter_map(|page| self.entry(slot, page));
-        if table && pages.all(|entry| entry.load(Relaxed) == 0) {
+        let mut pages = pages_of(window).filter_map(|page| self.entry(slot, page));
+        if is_table(word) && pages.all(|entry| entry.load(Relaxed) == 0) {
             upper.swap(0, AcqRel);
             // We report base pages: if these are more than a machine invalidates one by one, it flushes the whole
             // space.
@@ -167,8 +162,7 @@ impl<'m> Kernel<'m> {
         }
         let Some(space) = self.lock(slot) else { return };
         self.break_block(slot, page);
-        if let Some(entry) = self.entry(slot, page)
-            && entry.load(Relaxed) & tables::PRESENT != 0
+        if let Some(entry) = self.mapped(slot, page)
             && let Some(new) = self.take_single()
         {
             let word = entry.swap(0, AcqRel);
@@ -188,8 +182,7 @@ impl<'m> Kernel<'m> {
         let Some(space) = self.lock(slot) else { return };
         let large = self.window_entry(slot, window);
         let held = large.load(Relaxed);
-        if held & tables::PRESENT != 0
-            && held & tables::TABLE == 0
+        if is_large(held)
             && let Some(table) = self.take_table()
         {
             let block = Frame(large.swap(0, AcqRel) >> 12);
@@ -198,8 +191,7 @@ impl<'m> Kernel<'m> {
             let scope = self.resizing();
             self.engine.this_cpu().flush(space, Some(range), scope);
             self.capture(block, WINDOW);
-            let pages = PAGES.into_iter().filter(|page| page / WINDOW == window);
-            for page in pages.filter(|&page| Self::file_at(page).is_none()).take(2) {
+            for page in pages_of(window).filter(|&page| Self::file_at(page).is_none()).take(2) {
                 if let Some(frame) = self.take_single() {
                     self.hw.copy_frames(block.plus(page % WINDOW), frame, 1);
                     let entry = &self.hw.table(table)[(page % WINDOW) as usize];
@@ -214,15 +206,13 @@ impl<'m> Kernel<'m> {
 
     pub(super) fn collapse(&self, slot: usize, window: u64) {
         let Some(space) = self.lock(slot) else { return };
-        let pages = || PAGES.into_iter().filter(move |page| page / WINDOW == window);
         let upper = self.window_entry(slot, window);
         let held = upper.load(Relaxed);
-        let table = held & tables::PRESENT != 0 && held & tables::TABLE != 0;
-        let entries = || pages().filter_map(|page| Some((page, self.entry(slot, page)?)));
+        let entries = || pages_of(window).filter_map(|page| Some((page, self.entry(slot, page)?)));
         let fits = |(page, entry): (u64, &AdversaryWord)| {
             entry.load(Relaxed) == 0 || Self::file_at(page).is_none()
         };
-        if table
+        if is_table(held)
             && entries().all(fits)
             && let Some(index) = self.take_bit(&self.free_blocks)
         {
@@ -252,5 +242,125 @@ impl<'m> Kernel<'m> {
             upper.store(Self::leaf_word(block, true), Release);
         }
         self.unlock(slot);
+    }
+
+    /// Unmaps a page that doesn't belong to a file, and flushes after it has dropped the lock, so several tasks can share
+    /// flushes.
+    ///
+    /// Later observers can't see such a flush. So this kernel counts outstanding ones under the lock, as Linux's
+    /// `tlb_flush_pending` does, and a CPU that takes the lock meanwhile flushes first. A task that shares a flush
+    /// doesn't, because it relies on no entry of another task. A space isn't retired while one of its flushes is
+    /// outstanding.
+    pub(super) fn unmap_coalesced(&self, slot: usize, page: u64) {
+        if Self::file_at(page).is_some() || self.here().masked {
+            return;
+        }
+        let began = context::with(|core| core.now);
+        if self.join(slot).is_none() {
+            return;
+        }
+        if let Some(space) = self.lock_to_share(slot) {
+            self.break_block(slot, page);
+            let old = self.mapped(slot, page).map(|entry| Frame(entry.swap(0, AcqRel) >> 12));
+            let sharing = &self.sharing[slot];
+            set(sharing, peek(sharing) + 1);
+            self.unlock(slot);
+            self.engine.this_cpu().flush_coalesced(space);
+            set(sharing, peek(sharing) - 1);
+            if let Some(old) = old {
+                let range = PageRange::base(Page(page), 1);
+                self.returned(slot, range, began, None);
+                self.release(OwnedFrame::Single(old));
+            }
+        }
+        self.quit(slot);
+    }
+
+    /// Flushes if a shared flush is outstanding. Called before code relies on an entry of a space whose lock was just
+    /// taken.
+    pub(super) fn flush_pending_shared(&self, slot: usize, space: &Space) {
+        if peek(&self.sharing[slot]) != 0 {
+            self.engine.this_cpu().flush(space, None, Scope::Tables);
+        }
+    }
+
+    /// Unmaps a page, and uses its frame again only when not even speculative loads reach it.
+    ///
+    /// A kernel does that if, for example, a frame's memory type changes, a guest gets exclusive use of it, or it leaves
+    /// the machine. The change is reported as one of leaf entries, so neither it nor the earlier ones that unmapped the
+    /// frame interrupt a CPU that has the space loaded lazily. Therefore the judge examines only CPUs that run a space,
+    /// and not those that are just resuming one.
+    pub(super) fn withdraw(&self, slot: usize, page: u64) {
+        if Self::file_at(page).is_some() {
+            return;
+        }
+        let began = context::with(|core| core.now);
+        let range = PageRange::base(Page(page), 1);
+        let Some(space) = self.lock(slot) else { return };
+        self.break_block(slot, page);
+        let mut batch = self.batch::<Frame>(Purpose::Call);
+        if let Some(entry) = self.mapped(slot, page) {
+            batch.hold(Frame(entry.swap(0, AcqRel) >> 12));
+            batch.changed(space, range, Scope::Leaf);
+        }
+        self.unlock(slot);
+        if let Some(frame) = batch.finish().next() {
+            self.returned(slot, range, began, None);
+            self.engine.this_cpu().quiesce();
+            context::point(Op::Note);
+            let me = self.me();
+            let runs = |cpu: usize| {
+                let there = self.current[cpu].get();
+                there.runs && !there.pinned
+            };
+            context::with(|core| core.check_withdrawn(me, frame, runs));
+            self.release(OwnedFrame::Single(frame));
+        }
+    }
+
+    /// Reports that a call that unmapped a range, or removed a right to it, returns.
+    pub(super) fn returned(
+        &self,
+        slot: usize,
+        range: PageRange,
+        began: Moment,
+        right: Option<Right>,
+    ) {
+        let root = self.layout.root(slot);
+        let me = self.me();
+        context::with(|core| core.set_call_began(me, began));
+        self.hw.note(match right {
+            Some(right) => Event::ReturnedProtect {
+                root,
+                range,
+                readable: true,
+                writable: right != Right::Write,
+                executable: right != Right::Execute,
+            },
+            None => Event::ReturnedUnmap { root, range },
+        });
+    }
+
+    pub(super) fn confirm(&self, slot: usize, page: u64, pages: u64) {
+        let began = context::with(|core| core.now);
+        let Some(space) = self.lock(slot) else { return };
+        let empty = self.all_empty(slot, page, pages);
+        self.unlock(slot);
+        if empty {
+            self.engine.flush_pending(space);
+            self.returned(slot, PageRange::base(Page(page), pages), began, None);
+        }
+    }
+
+    fn all_empty(&self, slot: usize, page: u64, pages: u64) -> bool {
+        let range = page..page.saturating_add(pages);
+        let windows =
+            (0..2u64).filter(|w| w * WINDOW < range.end && range.start < (w + 1) * WINDOW);
+        let large = |window| is_large(self.window_entry(slot, window).load(Relaxed));
+        let huge = range.end > HUGE && self.huge_entry(slot).load(Relaxed) & tables::PRESENT != 0;
+        let mapped = |page: &u64| self.mapped(slot, *page).is_some();
+        !huge
+            && !windows.into_iter().any(large)
+            && !PAGES.iter().filter(|page| range.contains(page)).any(mapped)
     }
 }

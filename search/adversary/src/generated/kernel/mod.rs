@@ -27,43 +27,19 @@
 //! Data that a lock protects is in words that are read and written without a point of choice, because no other CPU uses
 //! them while the lock is held.
 //!
-//! | module | contents |
-//! | --- | --- |
-//! | [`layout`] | the places of tables and frames |
-//! | [`state`] | the kernel's state: locks, frames with owners, entries |
-//! | [`spaces`] | running, idling, accesses; spaces that end and begin again |
-//! | [`mapping`] | mapping pages and moving mappings |
-//! | [`contiguous`] | blocks of contiguous entries |
-//! | [`coalesced`] | flushes that several tasks share |
-//! | [`withdrawn`] | frames that speculative loads must not reach |
-//! | [`postconditions`] | the promises of calls that return |
-//! | [`own_half`] | the kernel's own mappings: unmapped, reused, and its text |
-//! | [`own_state`] | the kernel's state for these |
-//! | [`files`] | files of one page, reclaimed at once or lazily |
-//! | [`batches`] | batches, and the effects of their end |
-//! | [`operations`] | the effect of each operation of a program; interrupts, NMIs, preemption |
-//! | [`undisturbed`] | CPUs that run an undisturbed program |
-//! | [`run`] | a run, from the machine to the timeline |
-//!
 //! [`Cpu::quiesce`]: quell::Cpu::quiesce
 //! [`Engine::flush_pending_batches`]: quell::Engine::flush_pending_batches
 //! [`Engine::flush_before_refill`]: quell::Engine::flush_before_refill
 
 mod batches;
-mod coalesced;
 mod contiguous;
 mod files;
-mod layout;
 mod mapping;
 mod operations;
 mod own_half;
-mod own_state;
-mod postconditions;
 mod run;
 mod spaces;
 mod state;
-mod undisturbed;
-mod withdrawn;
 
-pub(super) use layout::Layout;
 pub(super) use run::perform;
+pub(super) use state::Layout;

@@ -2,10 +2,10 @@
 
 use super::batches::{BatchTable, RightRemoval, purpose_of};
 use super::state::{LIVES, peek};
+use crate::action::{AccessKind, Op};
 use crate::context;
 use crate::coverage::MachineEvent;
 use crate::generated::program::{EngineOp, OWN_PAGES};
-use crate::op::{AccessKind, Op};
 use quell::{Frame, Hardware, Page, PageRange, Word};
 use std::sync::atomic::Ordering::{Acquire, Release};
 

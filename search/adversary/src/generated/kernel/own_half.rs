@@ -4,16 +4,18 @@
 //! its stamp is flushed, and its frame gets a new owner when it is reused.
 
 use super::batches::defer;
-use super::own_state::LazyUnmap;
 use super::state::{FrameGuard, Kernel, Mode, OwnedFrame, SECRET, SmallBatch, Space};
-use crate::cell::AdversaryWord;
-use crate::context;
+use crate::action::{AccessKind, Op};
 use crate::coverage::MachineEvent;
 use crate::generated::program::{HUGE, OWN_PAGES};
-use crate::op::{AccessKind, Op};
-use crate::tables;
-use quell::{Frame, Hardware, Page, PageRange, PageSize, Purpose, Stamp, Word};
+use crate::hardware::Adversary;
+use crate::word::AdversaryWord;
+use crate::{context, tables};
+use quell::{AddressSpace, Frame, Hardware, Page, PageRange, PageSize, Purpose, Stamp, Word};
 use quell_vm::machine::{Event, Machine};
+use rustc_hash::FxBuildHasher;
+use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// The root of the kernel's half.
@@ -26,7 +28,6 @@ fn link_own(word: &AdversaryWord, table: Frame) {
     word.store(pointer, Release);
 }
 
-/// Returns the page of this number.
 fn page_of(own: usize) -> u64 {
     FIRST + own as u64
 }
@@ -91,12 +92,8 @@ impl Kernel<'_> {
             if self.own_word(own) & tables::PRESENT != 0 {
                 return;
             }
-            let Some(entry) = self.own_entry_made(own) else {
-                return;
-            };
-            let Some(frame) = self.take_single() else {
-                return;
-            };
+            let Some(entry) = self.own_entry_made(own) else { return };
+            let Some(frame) = self.take_single() else { return };
             if let Some(stamp) = self.own.taken[own].get().and_then(|taken| taken.stamp) {
                 self.engine.flush_until(stamp);
             }
@@ -123,9 +120,7 @@ impl Kernel<'_> {
             let began = context::with(|core| core.now);
             let range = PageRange::base(Page(page_of(own)), 1);
             let mut batch = self.batch(purpose);
-            let Some(frame) = self.clear_own(own) else {
-                return;
-            };
+            let Some(frame) = self.clear_own(own) else { return };
             let what = OwnedFrame::Single(frame);
             batch.unmapped(self.own_space(own), range, FrameGuard { kernel: self, what });
             drop(batch.finish());
@@ -235,9 +230,7 @@ impl Kernel<'_> {
     }
 
     fn give_away_own(&self, own: usize) {
-        let Some(LazyUnmap { frame, .. }) = self.own.taken[own].take() else {
-            return;
-        };
+        let Some(LazyUnmap { frame, .. }) = self.own.taken[own].take() else { return };
         if self.engine.flush_before_reuse(self.deferred_flush(frame)).is_none() {
             return;
         }
@@ -288,5 +281,37 @@ impl Kernel<'_> {
         context::point(Op::Access(kind));
         let me = self.me();
         context::with(|core| core.access_kernel(me, page_of(own), (kind, 0)));
+    }
+}
+
+/// A lazily unmapped page whose frame has no new owner yet.
+#[derive(Clone, Copy)]
+pub(super) struct LazyUnmap {
+    pub(super) frame: Frame,
+    /// The stamp of its deferred flush, or `None` if it was flushed after all.
+    pub(super) stamp: Option<Stamp>,
+}
+
+/// The kernel's state of its own half.
+pub(super) struct OwnHalf {
+    /// The space of the pages with global entries, and that of the others.
+    pub(super) spaces: [AddressSpace<Adversary>; 2],
+    pub(super) lock: AdversaryWord,
+    /// The lazily unmapped pages. Protected by the lock.
+    pub(super) taken: [Cell<Option<LazyUnmap>>; OWN_PAGES],
+}
+
+impl OwnHalf {
+    pub(super) fn new(spaces: [AddressSpace<Adversary>; 2]) -> Self {
+        OwnHalf { spaces, lock: AdversaryWord::new(0), taken: Default::default() }
+    }
+
+    /// Returns a digest of the state that is in no word.
+    pub(super) fn kept(&self) -> u64 {
+        let taken = |taken: &Cell<Option<LazyUnmap>>| {
+            let taken = taken.get();
+            taken.map(|taken| (taken.frame.0, taken.stamp))
+        };
+        FxBuildHasher.hash_one(self.taken.each_ref().map(taken))
     }
 }

@@ -1,20 +1,20 @@
 //! Runs the kernel on its machine: prepares the kernel, starts its CPUs, and names its words.
 
 use super::batches::BatchTable;
-use super::layout::{Layout, SINGLES};
 use super::own_half;
-use super::own_state::OwnHalf;
+use super::own_half::OwnHalf;
 use super::state::{Kernel, Space};
+use super::state::{Layout, SINGLES};
 use crate::action::MAX_CPUS;
-use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Coverage;
 use crate::generated::program::{
     CpuProgram, EngineOp, FIRST_CPU, Flags, LEDGER_ENTRIES, Shape, WINDOW,
 };
 use crate::hardware::Adversary;
-use crate::names::Address;
-use crate::stage::{Hw, Stage};
+use crate::stage::Stage;
+use crate::timeline::Address;
+use crate::word::AdversaryWord;
 use quell::{
     Batch, DeferredFlush, Engine, Extent, KernelEntries, LedgerEntry, Page, PageRange, PerCpuData,
     Purpose, Scope, TagPolicy, Word,
@@ -55,15 +55,19 @@ pub(in crate::generated) fn perform(
     let hw = stage.broken(machine);
     // The words are on the stack, like all others of the kernel. So they have the same order and distances in every
     // run, whatever the host's allocator does. Mostly there are few CPUs.
-    let (few, many): ([PerCpuData<'_, Hw>; MAX_CPUS], [PerCpuData<'_, Hw>; FIRST_CPU + MAX_CPUS]);
-    let cpus: &[PerCpuData<'_, Hw>] = if first == 0 {
+    let (few, many): (
+        [PerCpuData<'_, Adversary>; MAX_CPUS],
+        [PerCpuData<'_, Adversary>; FIRST_CPU + MAX_CPUS],
+    );
+    let cpus: &[PerCpuData<'_, Adversary>] = if first == 0 {
         few = std::array::from_fn(|_| PerCpuData::new());
         &few[..count]
     } else {
         many = std::array::from_fn(|_| PerCpuData::new());
         &many[..first + count]
     };
-    let ledger: [LedgerEntry<Hw>; LEDGER_ENTRIES] = std::array::from_fn(|_| LedgerEntry::new());
+    let ledger: [LedgerEntry<Adversary>; LEDGER_ENTRIES] =
+        std::array::from_fn(|_| LedgerEntry::new());
     let ledger = &ledger[..shape.ledger.into()];
     let mut policy = stage.policy;
     if let TagPolicy::Slots(slots) = &mut policy.tags {
@@ -141,24 +145,21 @@ impl Kernel<'_> {
     /// Returns the name of a word, for timelines.
     fn name(
         &self,
-        cpus: &[PerCpuData<'_, Hw>],
-        ledger: &[LedgerEntry<Hw>],
+        cpus: &[PerCpuData<'_, Adversary>],
+        ledger: &[LedgerEntry<Adversary>],
         word: usize,
     ) -> Option<String> {
         let at = Address(word);
         at.of_cpus(cpus)
             .or_else(|| {
-                let mut spaces = self.spaces.iter().enumerate();
-                spaces.find_map(|(index, lives)| {
-                    let field = lives.iter().find_map(|space| space.word_name(word))?;
-                    Some(format!("space{index}.{field}"))
-                })
+                let lives = self.spaces.iter().enumerate();
+                at.of_spaces(lives.flat_map(|(index, lives)| {
+                    lives.iter().map(move |space| (format!("space{index}"), space))
+                }))
             })
             .or_else(|| {
-                let mut own = ["global", "tagged"].into_iter().zip(&self.own.spaces);
-                own.find_map(|(name, space)| {
-                    Some(format!("{name} kernel space.{}", space.word_name(word)?))
-                })
+                let names = ["global", "tagged"].map(|name| format!("{name} kernel space"));
+                at.of_spaces(names.into_iter().zip(&self.own.spaces))
             })
             .or_else(|| {
                 let own = at.lies_in(&self.own.lock);

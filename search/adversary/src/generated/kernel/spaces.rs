@@ -1,15 +1,22 @@
 //! CPUs that run spaces, idle in them and access memory; spaces that end and begin again.
+//!
+//! An undisturbed program loads, stores and fetches, and signals others or waits for them. For everything else the CPU
+//! enters the kernel first: an operation, an interrupt, a thread that preempts the program, an NMI. Afterwards the
+//! program continues undisturbed. While a CPU enters or leaves, it uses none of the kernel's mappings. An NMI may arrive
+//! meanwhile: its handler also enters the kernel, and leaves the CPU in that state. So a CPU's kernel half is judged only
+//! if the CPU is certainly in the kernel. Once it has entered, everything that its TLB holds of that half must match the
+//! tables.
 
 use super::state::{
-    ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, Mode, ONE_USER, OwnedFrame, Space, USERS, life_of, peek,
+    ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, Mode, ONE_USER, OwnedFrame, Space, USERS, is_table,
+    life_of, pages_of, peek,
 };
 use crate::action::MAX_CPUS;
-use crate::context;
+use crate::action::{AccessKind, Op};
 use crate::coverage::MachineEvent;
-use crate::generated::program::{PAGES, WINDOW};
+use crate::generated::program::PAGES;
 use crate::machine::AccessOutcome;
-use crate::op::{AccessKind, Op};
-use crate::tables;
+use crate::{context, tables};
 use quell::{Frame, Hardware, Word};
 use quell_vm::contract::Clause;
 use quell_vm::machine::{Event, Level, Machine};
@@ -99,9 +106,7 @@ impl Kernel<'_> {
     /// Continues in the space that this CPU has kept, if it hasn't ended.
     pub(super) fn resume(&self) {
         let here = self.here();
-        let Some((slot, life)) = here.loaded.filter(|_| !here.runs) else {
-            return;
-        };
+        let Some((slot, life)) = here.loaded.filter(|_| !here.runs) else { return };
         let slot = usize::from(slot);
         self.update(|here| here.pinned = true);
         if let Some(now) = self.join(slot) {
@@ -138,9 +143,7 @@ impl Kernel<'_> {
     /// Checks that stale translations of files give programs the present content of the files.
     pub(super) fn compare_all(&self) {
         for cpu in 0..MAX_CPUS {
-            let Some(slot) = self.program_of(cpu) else {
-                continue;
-            };
+            let Some(slot) = self.program_of(cpu) else { continue };
             if !context::with(|core| core.in_program(cpu)) {
                 continue;
             }
@@ -158,9 +161,7 @@ impl Kernel<'_> {
         }
         let loud = context::point(Op::Access(kind));
         // A thread that preempted this CPU may have left another space loaded.
-        let Some(slot) = self.program_of(me) else {
-            return;
-        };
+        let Some(slot) = self.program_of(me) else { return };
         let accessed = context::with(|core| {
             let accessed = core.access(me, page, 0, (kind, value));
             if !loud {
@@ -225,10 +226,8 @@ impl Kernel<'_> {
             }
         };
         for window in 0..2 {
-            for page in PAGES.into_iter().filter(|page| page / WINDOW == window) {
-                let Some(entry) = self.entry(slot, page) else {
-                    continue;
-                };
+            for page in pages_of(window) {
+                let Some(entry) = self.entry(slot, page) else { continue };
                 let old = entry.swap(0, AcqRel);
                 if old & tables::PRESENT != 0 && Self::file_at(page).is_none() {
                     free(OwnedFrame::Single(Frame(old >> 12)));
@@ -236,7 +235,7 @@ impl Kernel<'_> {
             }
             match self.window_entry(slot, window).swap(0, AcqRel) {
                 old if old & tables::PRESENT == 0 => {}
-                old if old & tables::TABLE != 0 => free(OwnedFrame::Table(Frame(old >> 12))),
+                old if is_table(old) => free(OwnedFrame::Table(Frame(old >> 12))),
                 old => free(OwnedFrame::Block(Frame(old >> 12))),
             }
         }
@@ -267,5 +266,56 @@ impl Kernel<'_> {
             self.lives[slot].store((life as u64) << LIFE_SHIFT | ALIVE, Release);
         }
         self.unlock(slot);
+    }
+
+    /// Returns the CPU to its program, if it runs one. The program is undisturbed from now on.
+    pub(super) fn enter_user(&self) {
+        let here = self.here();
+        if self.program_of(self.me()).is_none() || here.preempts || here.mode != Mode::Kernel {
+            return;
+        }
+        let were_on = self.hw.mask_interrupts();
+        self.leave_kernel();
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// Returns to an undisturbed program, with interrupts masked or from an NMI handler.
+    pub(super) fn leave_kernel(&self) {
+        self.update(|here| here.mode = Mode::Crossing);
+        // SAFETY: until `enter_kernel`, this kernel uses no page of its own half, and NMI handlers call that first.
+        unsafe { self.engine.this_cpu().enter_user() };
+        self.update(|here| here.mode = Mode::Undisturbed);
+    }
+
+    /// Enters the kernel. Returns whether an undisturbed program was interrupted, which is to continue undisturbed.
+    pub(super) fn enter_kernel(&self) -> bool {
+        if self.here().mode == Mode::Kernel {
+            return false;
+        }
+        let were_on = self.hw.mask_interrupts();
+        let was = self.cross();
+        self.hw.restore_interrupts(were_on);
+        was == Mode::Undisturbed
+    }
+
+    /// Enters the kernel from an NMI handler, which may have interrupted an entry.
+    pub(super) fn enter_kernel_from_nmi(&self) -> bool {
+        self.here().mode != Mode::Kernel && self.cross() == Mode::Undisturbed
+    }
+
+    fn cross(&self) -> Mode {
+        let was = self.here().mode;
+        self.update(|here| here.mode = Mode::Crossing);
+        self.engine.this_cpu().enter_kernel();
+        let me = self.me();
+        if self.layout.own {
+            context::with(|core| core.judge_kernel(me));
+        }
+        let now = match was {
+            Mode::Undisturbed => Mode::Kernel,
+            was => was,
+        };
+        self.update(|here| here.mode = now);
+        was
     }
 }

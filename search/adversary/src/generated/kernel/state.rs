@@ -1,15 +1,14 @@
 //! The kernel's state, and its lowest layer: locks, frames with owners, the entries of tables.
 
-use super::layout::{Layout, SINGLES};
-use super::own_state::OwnHalf;
+use super::own_half::OwnHalf;
 use crate::action::MAX_CPUS;
-use crate::cell::AdversaryWord;
-use crate::context;
 use crate::generated::program::{
-    BATCHES, FILE_PAGES, FILES, FLAGS, Flags, PLACES, Right, SPACES, Shape, WINDOW,
+    BATCHES, CpuProgram, EngineOp, FILE_PAGES, FILES, FLAGS, Flags, PAGES, PLACES, Right, SPACES,
+    Shape, WINDOW,
 };
-use crate::stage::Hw;
-use crate::tables;
+use crate::hardware::Adversary;
+use crate::word::AdversaryWord;
+use crate::{context, tables};
 use quell::{
     AddressSpace, Batch, Break, DeferredFlush, Engine, Extent, Frame, FrameArray, Hardware,
     Purpose, Scope, Word,
@@ -26,7 +25,7 @@ pub(super) const MARKER: u64 = 1 << 9;
 /// The content of a freed frame.
 pub(super) const SECRET: u64 = 0x5ec2e7;
 
-pub(super) type Space = AddressSpace<Hw>;
+pub(super) type Space = AddressSpace<Adversary>;
 
 /// A frame, by its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,10 +47,9 @@ impl Drop for FrameGuard<'_, '_> {
     }
 }
 
-/// The kernel.
 pub(super) struct Kernel<'m> {
-    pub(super) hw: &'m Hw,
-    pub(super) engine: Engine<'m, Hw>,
+    pub(super) hw: &'m Adversary,
+    pub(super) engine: Engine<'m, Adversary>,
     pub(super) shape: Shape,
     pub(super) layout: Layout,
     pub(super) spaces: [[Space; LIVES]; SPACES],
@@ -70,7 +68,7 @@ pub(super) struct Kernel<'m> {
     pub(super) shadows: [AdversaryWord; FILES],
     /// The file from which each frame was lazily taken. Only the frame's owner may read this.
     pub(super) deferrers: [AdversaryWord; SINGLES as usize],
-    pub(super) deferred_flushes: [DeferredFlush<Hw>; SINGLES as usize],
+    pub(super) deferred_flushes: [DeferredFlush<Adversary>; SINGLES as usize],
     /// The free frames, as sets.
     pub(super) free_singles: AdversaryWord,
     pub(super) free_blocks: AdversaryWord,
@@ -140,6 +138,22 @@ pub(super) fn bit(right: Right) -> u64 {
         Right::Write => tables::WRITABLE,
         Right::Execute => tables::EXECUTABLE,
     }
+}
+
+/// Returns whether an entry points to a table.
+pub(super) fn is_table(word: u64) -> bool {
+    let table = tables::PRESENT | tables::TABLE;
+    word & table == table
+}
+
+/// Returns whether an entry above the leaf tables maps a large page.
+pub(super) fn is_large(word: u64) -> bool {
+    word & (tables::PRESENT | tables::TABLE) == tables::PRESENT
+}
+
+/// Returns the pages of programs that a leaf table maps.
+pub(super) fn pages_of(window: u64) -> impl Iterator<Item = u64> {
+    PAGES.into_iter().filter(move |page| page / WINDOW == window)
 }
 
 pub(super) fn life_of(word: u64) -> usize {
@@ -281,7 +295,7 @@ impl<'m> Kernel<'m> {
         self.hw.write_frame(frame, 0, &value.to_le_bytes());
     }
 
-    pub(super) fn deferred_flush(&self, frame: Frame) -> &DeferredFlush<Hw> {
+    pub(super) fn deferred_flush(&self, frame: Frame) -> &DeferredFlush<Adversary> {
         &self.deferred_flushes[(frame.0 - self.layout.single(0).0) as usize]
     }
 
@@ -305,8 +319,7 @@ impl<'m> Kernel<'m> {
             return None;
         }
         let word = self.window_entry(slot, page / WINDOW).load(Relaxed);
-        let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
-        table.then(|| &self.hw.table(Frame(word >> 12))[(page % WINDOW) as usize])
+        is_table(word).then(|| &self.hw.table(Frame(word >> 12))[(page % WINDOW) as usize])
     }
 
     /// Returns the entry of a base page. Adds a table if nothing is there.
@@ -324,6 +337,11 @@ impl<'m> Kernel<'m> {
             self.link(window, table);
         }
         self.entry(slot, page)
+    }
+
+    /// Returns the entry of a base page that is mapped.
+    pub(super) fn mapped(&self, slot: usize, page: u64) -> Option<&AdversaryWord> {
+        self.entry(slot, page).filter(|entry| entry.load(Relaxed) & tables::PRESENT != 0)
     }
 
     pub(super) fn link(&self, window: &AdversaryWord, table: Frame) {
@@ -354,5 +372,80 @@ impl<'m> Kernel<'m> {
 
     pub(super) fn file_at(page: u64) -> Option<usize> {
         FILE_PAGES.iter().position(|&at| at == page)
+    }
+}
+
+/// The number of data frames of one page.
+pub(super) const SINGLES: u64 = 24;
+/// The number of frame ranges for a large page, or for the used part of a huge one.
+pub(super) const BLOCKS: u64 = 2;
+
+/// The layout of physical memory: tables first, then data.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::generated) struct Layout {
+    spaces: u64,
+    pub(super) blocks: u64,
+    /// Whether the kernel has its own half.
+    pub(super) own: bool,
+    /// Whether CPUs go offline during the program.
+    pub(super) leaves: bool,
+}
+
+impl Layout {
+    pub(in crate::generated) fn of(shape: &Shape, cpu: &[CpuProgram<EngineOp>]) -> Self {
+        let large = |op: &EngineOp| {
+            matches!(
+                op,
+                EngineOp::MapLarge { .. } | EngineOp::MapHuge { .. } | EngineOp::Collapse { .. }
+            )
+        };
+        let ops = || cpu.iter().flat_map(CpuProgram::all);
+        Layout {
+            spaces: shape.spaces.into(),
+            blocks: if ops().any(large) { BLOCKS } else { 0 },
+            own: ops().any(|op| op.is_of_own_half()),
+            leaves: ops().any(|op| matches!(op, EngineOp::Offline)),
+        }
+    }
+
+    pub(super) fn root(self, slot: usize) -> Frame {
+        Frame(1 + slot as u64)
+    }
+
+    pub(super) fn middle(self, slot: usize) -> Frame {
+        Frame(1 + self.spaces + slot as u64)
+    }
+
+    pub(super) fn first_leaf(self) -> u64 {
+        1 + 2 * self.spaces
+    }
+
+    /// Returns the number of frames that may be leaf tables.
+    pub(super) fn leaves(self) -> u64 {
+        2 * self.spaces + 4
+    }
+
+    /// Returns the tables of the kernel's own half below its root: the middle table and the first leaf table.
+    pub(super) fn own_tables(self) -> [Frame; 2] {
+        let first = self.first_leaf() + self.leaves();
+        [Frame(first), Frame(first + 1)]
+    }
+
+    /// Returns the number of frames that may be tables.
+    pub(in crate::generated) fn tables(self) -> usize {
+        let own = if self.own { 2 } else { 0 };
+        (self.first_leaf() + self.leaves() + own) as usize
+    }
+
+    pub(super) fn single(self, index: u64) -> Frame {
+        Frame(self.tables() as u64 + index)
+    }
+
+    pub(super) fn block(self, index: u64) -> Frame {
+        Frame(self.tables() as u64 + SINGLES + index * WINDOW)
+    }
+
+    pub(in crate::generated) fn frames(self) -> usize {
+        self.block(self.blocks).0 as usize
     }
 }

@@ -144,94 +144,57 @@ macro_rules! message {
     };
 }
 
+/// Stores the flag after a fence.
+fn release_fenced() {
+    AdversaryWord::fence(Release);
+    y().store(1, Relaxed);
+}
+
+/// Reads the flag, and after a fence the message.
+fn read_fenced(order: Ordering) -> [u64; 2] {
+    let flag = y().load(Relaxed);
+    AdversaryWord::fence(order);
+    [flag, x().load(Relaxed)]
+}
+
+/// Performs an exchange that fails, with this ordering. Returns the value.
+fn failed(word: &AdversaryWord, order: Ordering) -> u64 {
+    word.compare_exchange(7, 8, AcqRel, order).unwrap_or_else(|held| held)
+}
+
+/// Checks whether the message can be lost: CPU 1 sees the flag and not the message.
+fn may_lose(lost: bool, body: Body) {
+    reordering_allows(lost, 2, &[0, 10], body);
+}
+
 #[test]
 fn a_message_is_seen_by_a_cpu_that_acquires() {
-    let lost = &[0, 10];
-    reordering_allows(
-        true,
-        2,
-        lost,
-        message!(|| y().store(1, Release), || [y().load(Relaxed), x().load(Acquire)]),
-    );
-    reordering_allows(
-        false,
-        2,
-        lost,
-        message!(|| y().store(1, Release), || [y().load(Acquire), x().load(Relaxed)]),
-    );
-    // An acquire fence makes earlier reads acquire.
-    reordering_allows(
-        false,
-        2,
-        lost,
-        message!(
-            || {
-                AdversaryWord::fence(Release);
-                y().store(1, Relaxed);
-            },
-            || {
-                let flag = y().load(Relaxed);
-                AdversaryWord::fence(Acquire);
-                [flag, x().load(Relaxed)]
-            }
-        ),
-    );
-    // A full fence does so, too, but one that only releases doesn't.
-    reordering_allows(
-        false,
-        2,
-        lost,
-        message!(|| _ = y().swap(1, Release), || {
-            let flag = y().load(Relaxed);
-            AdversaryWord::fence(SeqCst);
-            [flag, x().load(Relaxed)]
-        }),
-    );
-    reordering_allows(
-        true,
-        2,
-        lost,
-        message!(|| _ = y().swap(1, Release), || {
-            let flag = y().load(Relaxed);
-            AdversaryWord::fence(Release);
-            [flag, x().load(Relaxed)]
-        }),
-    );
+    may_lose(true, message!(|| y().store(1, Release), || [y().load(Relaxed), x().load(Acquire)]));
+    may_lose(false, message!(|| y().store(1, Release), || [y().load(Acquire), x().load(Relaxed)]));
+    // An acquire fence makes earlier reads acquire. A full fence does so, too, but one that only releases doesn't.
+    may_lose(false, message!(release_fenced, || read_fenced(Acquire)));
+    may_lose(false, message!(|| _ = y().swap(1, Release), || read_fenced(SeqCst)));
+    may_lose(true, message!(|| _ = y().swap(1, Release), || read_fenced(Release)));
 }
 
 #[test]
 fn an_exchange_acquires_as_it_says() {
-    let lost = &[0, 10];
-    reordering_allows(
+    may_lose(
         true,
-        2,
-        lost,
         message!(|| y().store(1, Release), || [y().fetch_add(0, Relaxed), x().load(Relaxed)]),
     );
-    reordering_allows(
+    may_lose(
         false,
-        2,
-        lost,
         message!(|| y().store(1, Release), || [y().fetch_add(0, Acquire), x().load(Relaxed)]),
     );
     // An exchange that fails is a load.
-    reordering_allows(
+    may_lose(
         true,
-        2,
-        lost,
-        message!(|| y().store(1, Release), || {
-            let held = y().compare_exchange(7, 8, AcqRel, Relaxed);
-            [held.unwrap_or_else(|held| held), x().load(Relaxed)]
-        }),
+        message!(|| y().store(1, Release), || [failed(y(), Relaxed), x().load(Relaxed)]),
     );
-    reordering_allows(
+    may_lose(
         false,
-        2,
-        lost,
-        message!(|| y().store(1, Release), || {
-            let held = y().compare_exchange(7, 8, AcqRel, Acquire);
-            [held.unwrap_or_else(|held| held), x().load(Relaxed)]
-        }),
+        message!(|| y().store(1, Release), || [failed(y(), Acquire), x().load(Relaxed)]),
     );
     // That load may be early: the CPU sees the flag set, and its exchange then reads an older value of the message.
     reordering_allows(true, 2, &[0, 10], |_, cpu| match cpu {
@@ -268,24 +231,17 @@ macro_rules! crossing {
 
 #[test]
 fn consistent_accesses_and_fences_do_not_cross() {
-    let crossed = &[0, 0];
-    reordering_allows(false, 2, crossed, crossing!(|w| w.store(1, SeqCst), |w| w.load(SeqCst)));
-    reordering_allows(false, 2, crossed, crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(SeqCst)));
+    let cross = |allowed, body: Body| reordering_allows(allowed, 2, &[0, 0], body);
+    cross(false, crossing!(|w| w.store(1, SeqCst), |w| w.load(SeqCst)));
+    cross(false, crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(SeqCst)));
     // The store of an exchange may become visible later than a load that follows.
-    reordering_allows(true, 2, crossed, crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(Acquire)));
-    reordering_allows(true, 2, crossed, crossing!(|w| _ = w.swap(1, AcqRel), |w| w.load(SeqCst)));
-    reordering_allows(
-        false,
-        2,
-        crossed,
-        crossing!(
-            |w| {
-                w.store(1, Relaxed);
-                AdversaryWord::fence(SeqCst);
-            },
-            |w| w.load(Relaxed)
-        ),
-    );
+    cross(true, crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(Acquire)));
+    cross(true, crossing!(|w| _ = w.swap(1, AcqRel), |w| w.load(SeqCst)));
+    fn store_fenced(word: &AdversaryWord) {
+        word.store(1, Relaxed);
+        AdversaryWord::fence(SeqCst);
+    }
+    cross(false, crossing!(store_fenced, |w| w.load(Relaxed)));
 }
 
 #[test]

@@ -4,18 +4,7 @@ use super::*;
 use quell::PageSize;
 
 fn leaf(page: u64, level: u8) -> Leaf {
-    Leaf {
-        tag: 1,
-        level,
-        page,
-        from: page,
-        word: PRESENT,
-        via: 0,
-        root: 0,
-        written: 0,
-        until: 0,
-        path: Path { since: 0, cut: 0 },
-    }
+    Leaf { level, ..Leaf::junk(1, page, PRESENT, (0, 0)) }
 }
 
 #[test]

@@ -8,18 +8,9 @@
 //! Every list of operations is a program. An operation that makes no sense does nothing, for example unmapping a page
 //! of a retired space, or finishing a batch that isn't open. So we can cut and mix lists at will, and no generated
 //! program can break the rules of the interface.
-//!
-//! [`WrittenProgram`] is a program with all inputs of its runs.
-//!
-//! We made this a separate crate, because reading and writing is a third of the adversary's code and needs no
-//! optimisation.
 
 // We mustn't ignore a new operation silently.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
-
-mod written;
-
-pub use written::WrittenProgram;
 
 use serde::{Deserialize, Serialize};
 
@@ -507,24 +498,25 @@ impl Program {
             Err(format!("{what} is {value}; it must be {low} to {high}"))
         };
         within("the number of CPUs", self.cpus() as u64, 1, MAX_CPUS as u64)?;
+        within("operations", self.operations() as u64, 0, 400)?;
         match self {
             Program::Engine { shape, cpu } => {
                 within("first_cpu", shape.first_cpu.into(), 0, FIRST_CPU as u64)?;
-                within("spaces", shape.spaces.into(), 1, SPACES as u64)?;
-                within("ledger", shape.ledger.into(), 0, LEDGER_ENTRIES as u64)?;
-                within("tags", shape.tags.into(), 1, 8)?;
-                within("spare_bits", shape.spare_bits.into(), 0, 4)?;
-                within("full_above", shape.full_above.into(), 0, 64)?;
-                within("nmis", shape.nmis.into(), 0, 4)?;
-                within("spurious", shape.spurious.into(), 0, 4)?;
-                within("preemptions", shape.preemptions.into(), 0, 2)?;
-                within("open_batches", shape.open_batches.into(), 0, 16)?;
-                within("unscheduled", shape.unscheduled.into(), 0, 15)?;
-                within("operations", self.operations() as u64, 0, 400)?;
-                let ops = cpu.iter().flat_map(CpuProgram::all);
-                for op in ops {
-                    op.check(within)?;
+                for (what, value, low, high) in [
+                    ("spaces", shape.spaces, 1, SPACES as u64),
+                    ("ledger", shape.ledger, 0, LEDGER_ENTRIES as u64),
+                    ("tags", shape.tags, 1, 8),
+                    ("spare_bits", shape.spare_bits, 0, 4),
+                    ("full_above", shape.full_above, 0, 64),
+                    ("nmis", shape.nmis, 0, 4),
+                    ("spurious", shape.spurious, 0, 4),
+                    ("preemptions", shape.preemptions, 0, 2),
+                    ("open_batches", shape.open_batches, 0, 16),
+                    ("unscheduled", shape.unscheduled, 0, 15),
+                ] {
+                    within(what, value.into(), low, high)?;
                 }
+                cpu.iter().flat_map(CpuProgram::all).try_for_each(|op| op.check(&within))
             }
             Program::Calls { memory, cpu } => {
                 within("fast", memory.fast, 4, 4096)?;
@@ -533,14 +525,9 @@ impl Program {
                 within("nmis", memory.nmis.into(), 0, 4)?;
                 within("swap", memory.swap.into(), 0, 64)?;
                 within("together", memory.together.into(), 1, 64)?;
-                within("operations", self.operations() as u64, 0, 400)?;
-                let ops = cpu.iter().flat_map(CpuProgram::all);
-                for op in ops {
-                    op.check(within)?;
-                }
+                cpu.iter().flat_map(CpuProgram::all).try_for_each(|op| op.check(&within))
             }
         }
-        Ok(())
     }
 
     /// Returns the flags for which a CPU may wait.
@@ -550,22 +537,14 @@ impl Program {
     pub fn flags(&self) -> Flags {
         match self {
             Program::Engine { cpu, .. } => Flags::of(cpu, |op| {
-                if let EngineOp::Tell { flag } = *op {
-                    return Some((flag, true));
-                }
-                let EngineOp::Wait { flag } = *op else {
-                    return None;
-                };
-                Some((flag, false))
+                let tells = matches!(op, EngineOp::Tell { .. });
+                let (EngineOp::Tell { flag } | EngineOp::Wait { flag }) = *op else { return None };
+                Some((flag, tells))
             }),
             Program::Calls { cpu, .. } => Flags::of(cpu, |op| {
-                if let CallOp::Tell { flag } = *op {
-                    return Some((flag, true));
-                }
-                let CallOp::Wait { flag } = *op else {
-                    return None;
-                };
-                Some((flag, false))
+                let tells = matches!(op, CallOp::Tell { .. });
+                let (CallOp::Tell { flag } | CallOp::Wait { flag }) = *op else { return None };
+                Some((flag, tells))
             }),
         }
     }
@@ -634,11 +613,7 @@ impl EngineOp {
         )
     }
 
-    fn check(
-        &self,
-        within: impl Fn(&str, u64, u64, u64) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let within: Bounds<'_> = &within;
+    fn check(&self, within: Bounds<'_>) -> Result<(), String> {
         let page = |page: u64| within("a page", page, 0, HUGE + WINDOW - 1);
         let file = |file: u8| within("a file", file.into(), 0, FILES as u64 - 1);
         let space = |space: u8| within("a space", space.into(), 0, SPACES as u64 - 1);
@@ -712,11 +687,7 @@ impl EngineOp {
 }
 
 impl CallOp {
-    fn check(
-        &self,
-        within: impl Fn(&str, u64, u64, u64) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let within: Bounds<'_> = &within;
+    fn check(&self, within: Bounds<'_>) -> Result<(), String> {
         let place = |page: u64, pages: u64| {
             within("a page", page, 0, 1 << 30).and(within("pages", pages, 1, 2048))
         };
@@ -726,14 +697,14 @@ impl CallOp {
                 place(page, 1).and(within("a word", word.into(), 0, 1))
             }
             Fetch { page } | Collapse { page } => place(page, 1),
-            Fill { page, pages } | Map { page, pages, .. } | Unmap { page, pages } => {
-                place(page, pages)
-            }
+            Fill { page, pages }
+            | Map { page, pages, .. }
+            | Unmap { page, pages }
+            | Discard { page, pages }
+            | PageOut { page, pages }
+            | Migrate { page, pages, .. } => place(page, pages),
             MapFile { page, pages, from, .. } => {
                 place(page, pages).and(within("from", from, 0, 64))
-            }
-            Discard { page, pages } | PageOut { page, pages } | Migrate { page, pages, .. } => {
-                place(page, pages)
             }
             Protect { page, pages, rights } => {
                 place(page, pages).and(within("rights", rights.into(), 0, 4))
