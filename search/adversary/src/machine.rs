@@ -61,9 +61,15 @@ use watch::Watch;
 pub(crate) enum Verdict {
     Go,
     Suspend,
+    Interrupted(Interruption),
+}
+
+/// What interrupts a CPU's code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Interruption {
     Interrupt,
     Nmi,
-    Preempt,
+    Preemption,
 }
 
 /// How many more times each waiting CPU checks its condition before we report a deadlock.
@@ -233,10 +239,6 @@ pub(crate) struct Core {
     open: bool,
     /// The CPUs that are in the code of a program, as bits ([`bystanders`]).
     programs: u8,
-    /// The number of lawful uses of stale translations.
-    pub(crate) stale_uses: u64,
-    pub(crate) nmis_taken: u64,
-    pub(crate) nmi_accesses: u64,
     pub(crate) events: [u64; MachineEvent::COUNT],
 }
 
@@ -279,7 +281,7 @@ impl Core {
             waiting: 0,
             brisk: false,
             picked: Action::step(0),
-            mmu: Mmu::new(Rc::clone(&arena), count, frames, tables),
+            mmu: Mmu::new(kind, Rc::clone(&arena), count, frames, tables),
             oracle: Oracle::new(frames),
             abstract_machine: AbstractMachine::default(),
             content: vec![[0; FRAME_WORDS]; frames].into(),
@@ -312,9 +314,6 @@ impl Core {
             searches: false,
             open: false,
             programs: 0,
-            stale_uses: 0,
-            nmis_taken: 0,
-            nmi_accesses: 0,
             events: [0; MachineEvent::COUNT],
         }
     }
@@ -331,7 +330,7 @@ impl Core {
         self.waiting = 0;
         self.brisk = false;
         self.past.clear();
-        self.mmu.reset(levels, &self.kind, receipts);
+        self.mmu.reset(levels, receipts);
         self.oracle.reset();
         self.abstract_machine.reset(self.count, FIRST_PROCESS);
         self.text = None;
@@ -431,67 +430,56 @@ impl Core {
         self.fail(Violation::new(Clause::C7, account).by(CpuId(me as u16)));
     }
 
-    pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
+    /// Begins an interruption of the CPU's code. Returns whether interrupts were on.
+    pub(crate) fn interrupt(&mut self, me: usize, by: Interruption) -> bool {
+        self.leave_user_half(me);
         self.nest(me, true);
-        self.record(me, RunEvent::Interrupt);
-        self.past.hear(me);
-        self.outdate(me);
+        self.record(me, RunEvent::Interrupted(by));
         let cpu = &mut self.cpus[me];
-        let spurious = !std::mem::replace(&mut cpu.interrupt, false);
-        let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
-        if spurious {
-            self.spurious -= 1;
-            self.outdate_all();
-            self.happen(MachineEvent::Spurious);
+        let were_on = cpu.interrupts_on;
+        match by {
+            Interruption::Interrupt => {
+                cpu.interrupts_on = false;
+                let sent = std::mem::replace(&mut cpu.interrupt, false);
+                self.past.hear(me);
+                if sent {
+                    self.outdate(me);
+                    return were_on;
+                }
+                self.spurious -= 1;
+                self.happen(MachineEvent::Spurious);
+            }
+            Interruption::Nmi => {
+                cpu.in_nmi = true;
+                self.nmis -= 1;
+            }
+            Interruption::Preemption => {
+                self.preemptions -= 1;
+                self.happen(MachineEvent::Preempted);
+            }
         }
+        // This was one of the few that a run may have, on any CPU.
+        self.outdate_all();
         were_on
     }
 
-    pub(crate) fn end_interrupt(&mut self, me: usize, were_on: bool) {
+    /// Ends an interruption.
+    pub(crate) fn resume(&mut self, me: usize, by: Interruption, were_on: bool) {
         self.nest(me, false);
-        self.check_handler(me);
-        self.outdate(me);
-        self.cpus[me].interrupts_on = were_on;
-        self.cpus[me].woken = true;
-        self.record(me, RunEvent::InterruptDone);
-    }
-
-    pub(crate) fn begin_nmi(&mut self, me: usize) {
-        self.nest(me, true);
-        self.record(me, RunEvent::Nmi);
-        self.cpus[me].in_nmi = true;
-        self.nmis -= 1;
-        self.outdate_all();
-        self.nmis_taken += 1;
-    }
-
-    pub(crate) fn end_nmi(&mut self, me: usize) {
-        self.nest(me, false);
-        self.outdate(me);
-        self.cpus[me].in_nmi = false;
-        self.cpus[me].woken = true;
-        self.record(me, RunEvent::NmiDone);
-    }
-
-    pub(crate) fn begin_preemption(&mut self, me: usize) {
-        self.nest(me, true);
-        self.record(me, RunEvent::Preempted);
-        self.preemptions -= 1;
-        self.outdate_all();
-        self.happen(MachineEvent::Preempted);
-    }
-
-    pub(crate) fn end_preemption(&mut self, me: usize) {
-        self.nest(me, false);
-        self.cpus[me].woken = true;
-        self.record(me, RunEvent::PreemptionDone);
-    }
-
-    /// Begins or ends an interruption of the CPU's code.
-    fn nest(&mut self, me: usize, begins: bool) {
-        if begins {
-            self.leave_user_half(me);
+        match by {
+            Interruption::Interrupt => {
+                self.check_handler(me);
+                self.cpus[me].interrupts_on = were_on;
+            }
+            Interruption::Nmi => self.cpus[me].in_nmi = false,
+            Interruption::Preemption => {}
         }
+        self.outdate(me);
+        self.cpus[me].woken = true;
+        self.record(me, RunEvent::Resumed(by));
+    }
+
+    fn nest(&mut self, me: usize, begins: bool) {
         if let Some(footprints) = &mut self.footprints {
             footprints.nest(me, begins);
         }

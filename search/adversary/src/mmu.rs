@@ -48,10 +48,7 @@ const JUNK_TAGS: u16 = 3;
 pub(crate) struct Mmu {
     arena: Rc<Arena>,
     levels: u8,
-    lagging: bool,
-    level_hints: bool,
-    blocks: bool,
-    broadcasts: bool,
+    kind: MachineKind,
     /// The translations of one address that must not meet ([`breaks`]).
     breaks: Break,
     /// Whether a TLB may hold a large page, or has held one in this run.
@@ -87,14 +84,17 @@ pub(crate) struct SavedMmu {
 impl Mmu {
     /// Creates the hardware of `cpus` CPUs, on a machine with `frames` frames. Only the first `tables` of these can be
     /// page-table pages.
-    pub(crate) fn new(arena: Rc<Arena>, cpus: usize, frames: usize, tables: usize) -> Self {
+    pub(crate) fn new(
+        kind: MachineKind,
+        arena: Rc<Arena>,
+        cpus: usize,
+        frames: usize,
+        tables: usize,
+    ) -> Self {
         Mmu {
             arena,
             levels: 2,
-            lagging: false,
-            level_hints: false,
-            blocks: false,
-            broadcasts: false,
+            kind,
             breaks: Break::Never,
             large: false,
             meetings: Vec::new(),
@@ -148,16 +148,12 @@ impl Mmu {
     }
 
     /// Forgets a run and zeroes the tables. With `receipts`, initiators may continue before their targets have flushed.
-    pub(crate) fn reset(&mut self, levels: u8, kind: &MachineKind, receipts: bool) {
+    pub(crate) fn reset(&mut self, levels: u8, receipts: bool) {
         self.levels = levels;
-        self.lagging = kind.lagging_walkers;
-        self.level_hints = kind.level_hints;
-        self.blocks = kind.blocks;
-        self.broadcasts = kind.broadcasts();
-        self.breaks = if receipts && kind.breaks_by_interrupt() {
+        self.breaks = if receipts && self.kind.breaks_by_interrupt() {
             Break::Never
         } else {
-            kind.break_before_make
+            self.kind.break_before_make
         };
         self.large = false;
         self.meetings.clear();
@@ -171,7 +167,7 @@ impl Mmu {
             tlb.leaves.clear();
             tlb.newest = 0;
             // A TLB may hold anything when its CPU starts.
-            let users = (1..JUNK_TAGS).filter(|_| kind.isolated);
+            let users = (1..JUNK_TAGS).filter(|_| self.kind.isolated);
             let users = users.map(|tag| user_tag(quell::Tag(tag)).0);
             let junk = |tag| Leaf::junk(tag, 0, PRESENT | USER, (0, 0));
             tlb.leaves.extend((0..JUNK_TAGS).chain(users).map(junk));
@@ -286,8 +282,11 @@ impl Mmu {
         }
         let written = self.sides.written(place);
         let gone = OverwrittenEntry { table, index, old, written: before, at: now };
-        let unseen = (!self.lagging).then_some(now);
-        if self.lagging && !self.broadcasts && new & (PRESENT | TABLE) == PRESENT | TABLE {
+        let unseen = (!self.kind.lagging_walkers).then_some(now);
+        if self.kind.lagging_walkers
+            && !self.kind.broadcasts()
+            && new & (PRESENT | TABLE) == PRESENT | TABLE
+        {
             self.linked(frame_of(new), now);
         }
         for cpu in 0..self.tlbs.len() {
@@ -297,7 +296,7 @@ impl Mmu {
             self.tlbs[cpu].end(&gone, unseen);
             self.start(cpu, table, index, new, written);
         }
-        if self.lagging && old & PRESENT != 0 {
+        if self.kind.lagging_walkers && old & PRESENT != 0 {
             self.lags.push(gone);
         }
     }
@@ -368,7 +367,7 @@ impl Mmu {
             };
             self.large |= from.level > 0;
             let tlb = &mut self.tlbs[cpu];
-            if self.blocks && from.level == 0 && word & CONTIGUOUS != 0 {
+            if self.kind.blocks && from.level == 0 && word & CONTIGUOUS != 0 {
                 let first = page & !(BLOCK - 1);
                 (first..first + BLOCK).for_each(|page| tlb.fill(leaf.of_block(page)));
             } else {
@@ -448,7 +447,7 @@ impl Mmu {
 
     /// Drops the entries that `what` covers and that couldn't be walked any more at `sent`.
     pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidation, sent: Moment) {
-        let kind = (self.level_hints, self.broadcasts);
+        let kind = (self.kind.level_hints, self.kind.broadcasts());
         self.tlbs[cpu].invalidate(what, sent, kind);
     }
 
@@ -460,7 +459,7 @@ impl Mmu {
         leaf: &Leaf,
         (what, sent): (Invalidation, Moment),
     ) -> bool {
-        let kind = (self.level_hints, self.broadcasts);
+        let kind = (self.kind.level_hints, self.kind.broadcasts());
         self.tlbs[cpu].will_lose(leaf, (what, sent), kind)
     }
 

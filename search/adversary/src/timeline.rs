@@ -2,6 +2,7 @@
 
 use crate::action::Op;
 use crate::hardware::Adversary;
+use crate::machine::Interruption;
 use crate::word::AdversaryWord;
 use quell::{AddressSpace, CpuId, LedgerEntry, PerCpuData};
 use quell_vm::contract::timeline::{Line, Shape};
@@ -15,12 +16,8 @@ pub(crate) enum RunEvent {
     Wrote(u64),
     Visible(*const AdversaryWord, u64),
     Landed(u32, u64),
-    Interrupt,
-    InterruptDone,
-    Nmi,
-    NmiDone,
-    Preempted,
-    PreemptionDone,
+    Interrupted(Interruption),
+    Resumed(Interruption),
     Said(String),
     Broke(String),
 }
@@ -90,14 +87,16 @@ pub(crate) fn lines(entries: &[Entry], names: &WordNames<'_>) -> Vec<Line> {
                 format!("~ {} = {value:#x} becomes visible", name(*word))
             }
             RunEvent::Landed(frame, value) => format!("~ {value:#x} lands in frame {frame:#x}"),
-            RunEvent::Interrupt | RunEvent::InterruptDone => "interrupt".into(),
-            RunEvent::Nmi | RunEvent::NmiDone => "NMI".into(),
-            RunEvent::Preempted | RunEvent::PreemptionDone => "preempted".into(),
+            RunEvent::Interrupted(by) | RunEvent::Resumed(by) => match by {
+                Interruption::Interrupt => "interrupt".into(),
+                Interruption::Nmi => "NMI".into(),
+                Interruption::Preemption => "preempted".into(),
+            },
             RunEvent::Said(text) | RunEvent::Broke(text) => text.clone(),
         };
         let shape = match entry.what {
-            RunEvent::Interrupt | RunEvent::Nmi | RunEvent::Preempted => Shape::Begins,
-            RunEvent::InterruptDone | RunEvent::NmiDone | RunEvent::PreemptionDone => Shape::Ends,
+            RunEvent::Interrupted(_) => Shape::Begins,
+            RunEvent::Resumed(_) => Shape::Ends,
             RunEvent::Broke(_) => Shape::Breaks,
             _ => Shape::Lasts(0),
         };

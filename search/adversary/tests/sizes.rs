@@ -35,6 +35,10 @@ impl SizedRun<'_> {
         self.coverage.get(ReachGoal::Engine(counter))
     }
 
+    fn has(&self, counter: Counter) -> bool {
+        self.counted(counter) > 0
+    }
+
     fn happened(&self, happening: MachineEvent) -> bool {
         self.coverage.get(ReachGoal::Machine(happening)) > 0
     }
@@ -49,10 +53,10 @@ type Line = (&'static str, fn(&SizedRun<'_>) -> bool);
 /// The conditions to meet.
 const LINES: &[Line] = &[
     ("no stamp: a deferred flush is refused", |met| {
-        met.shape.ledger == 0 && met.counted(DeferralsRefused) > 0
+        met.shape.ledger == 0 && met.has(DeferralsRefused)
     }),
     ("one stamp: a deferred flush is taken", |met| {
-        met.shape.ledger == 1 && met.counted(FlushesDeferred) > 0
+        met.shape.ledger == 1 && met.has(FlushesDeferred)
     }),
     ("all stamps in use", |met| {
         met.shape.ledger > 0 && met.counted(FlushesDeferred) == u64::from(met.shape.ledger)
@@ -61,37 +65,35 @@ const LINES: &[Line] = &[
         met.shape.ledger > 0 && met.counted(FlushesDeferred) > u64::from(met.shape.ledger)
     }),
     ("one tag for each CPU, taken over", |met| {
-        met.own_tags() && met.shape.tags == 1 && met.counted(SwitchTagTaken) > 0
+        met.own_tags() && met.shape.tags == 1 && met.has(SwitchTagTaken)
     }),
     ("several tags for each CPU, all in use", |met| {
-        met.own_tags() && met.shape.tags > 1 && met.counted(SwitchTagTaken) > 0
+        met.own_tags() && met.shape.tags > 1 && met.has(SwitchTagTaken)
     }),
-    ("system-wide tags roll over", |met| met.counted(Rollovers) > 0),
-    ("no tags, and broadcasts", |met| !met.kind.tagged() && met.counted(Broadcasts) > 0),
-    ("one space", |met| met.shape.spaces == 1 && met.counted(Requested) > 0),
-    ("more spaces or frames than a batch takes", |met| met.counted(EscalatedBatch) > 0),
-    ("no range is flushed page by page", |met| {
-        met.shape.full_above == 0 && met.counted(FlushedFull) > 0
-    }),
-    ("a range is flushed page by page", |met| met.counted(FlushedRanges) > 0),
-    ("ranges too long", |met| met.counted(EscalatedLength) > 0),
-    ("one request meets another at a target", |met| met.counted(Merged) > 0),
-    ("two initiators write to one target", |met| met.counted(EscalatedContention) > 0),
-    ("a target has missed a request", |met| met.counted(EscalatedGap) > 0),
+    ("system-wide tags roll over", |met| met.has(Rollovers)),
+    ("no tags, and broadcasts", |met| !met.kind.tagged() && met.has(Broadcasts)),
+    ("one space", |met| met.shape.spaces == 1 && met.has(Requested)),
+    ("more spaces or frames than a batch takes", |met| met.has(EscalatedBatch)),
+    ("no range is flushed page by page", |met| met.shape.full_above == 0 && met.has(FlushedFull)),
+    ("a range is flushed page by page", |met| met.has(FlushedRanges)),
+    ("ranges too long", |met| met.has(EscalatedLength)),
+    ("one request meets another at a target", |met| met.has(Merged)),
+    ("two initiators write to one target", |met| met.has(EscalatedContention)),
+    ("a target has missed a request", |met| met.has(EscalatedGap)),
     ("one batch outstanding before the run", |met| {
-        met.shape.open_batches == 1 && met.counted(Requested) > 0
+        met.shape.open_batches == 1 && met.has(Requested)
     }),
     ("as many batches outstanding as are counted", |met| {
-        met.shape.open_batches == MOST_BATCHES && met.counted(Requested) > 0
+        met.shape.open_batches == MOST_BATCHES && met.has(Requested)
     }),
     ("more batches outstanding than are counted", |met| {
-        met.shape.open_batches > MOST_BATCHES && met.counted(Requested) > 0
+        met.shape.open_batches > MOST_BATCHES && met.has(Requested)
     }),
     ("CPUs on both sides of the end of a word", |met| {
-        matches!(met.shape.first_cpu, 62 | 63) && met.counted(Sent) > 0
+        matches!(met.shape.first_cpu, 62 | 63) && met.has(Sent)
     }),
-    ("CPUs beyond the second word", |met| met.shape.first_cpu == 126 && met.counted(Sent) > 0),
-    ("a CPU that has switched", |met| met.counted(Switches) > 0),
+    ("CPUs beyond the second word", |met| met.shape.first_cpu == 126 && met.has(Sent)),
+    ("a CPU that has switched", |met| met.has(Switches)),
     ("an NMI handler reads user memory", |met| met.happened(MachineEvent::NmiAccess)),
     ("an NMI handler is refused", |met| met.happened(MachineEvent::NmiRefused)),
     ("an interrupt that no CPU sent", |met| met.happened(MachineEvent::Spurious)),

@@ -9,7 +9,7 @@
 
 use super::Context;
 use crate::action::Op;
-use crate::machine::{Core, Verdict};
+use crate::machine::{Core, Interruption, Verdict};
 use crate::mistake::OperationKind;
 use crate::word::AdversaryWord;
 use quell_vm::sim::fiber;
@@ -183,20 +183,14 @@ impl Context {
                     verdict = self.machine(|core| core.resumed(me));
                     continue;
                 }
-                Verdict::Interrupt => {
-                    let were_on = self.machine(|core| core.begin_interrupt(me));
-                    self.kernel().interrupt();
-                    self.machine(|core| core.end_interrupt(me, were_on));
-                }
-                Verdict::Nmi => {
-                    self.machine(|core| core.begin_nmi(me));
-                    self.kernel().nmi();
-                    self.machine(|core| core.end_nmi(me));
-                }
-                Verdict::Preempt => {
-                    self.machine(|core| core.begin_preemption(me));
-                    self.kernel().preempt();
-                    self.machine(|core| core.end_preemption(me));
+                Verdict::Interrupted(by) => {
+                    let were_on = self.machine(|core| core.interrupt(me, by));
+                    match by {
+                        Interruption::Interrupt => self.kernel().interrupt(),
+                        Interruption::Nmi => self.kernel().nmi(),
+                        Interruption::Preemption => self.kernel().preempt(),
+                    }
+                    self.machine(|core| core.resume(me, by, were_on));
                 }
             }
             verdict = self.arrive(me, op, site);

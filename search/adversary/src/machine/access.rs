@@ -265,11 +265,9 @@ impl Core {
         }
         let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
         if stale {
-            self.stale_uses += 1;
             self.happen(MachineEvent::StaleUse);
         }
         if self.in_nmi(me) {
-            self.nmi_accesses += 1;
             self.happen(MachineEvent::NmiAccess);
         }
         if self.kind.hardware_dirty && leaf.until == Moment::MAX {

@@ -4,7 +4,7 @@
 //! the code that reads it.
 
 use super::buffer::{BufferedOp, Target};
-use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
+use super::{Core, Cpu, End, Interruption, SECOND_LOOKS, Verdict};
 use crate::action::{AccessKind, Op};
 use crate::action::{
     Action, Actions, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
@@ -192,10 +192,10 @@ impl Core {
     }
 
     pub(super) fn perform(&mut self, me: usize, action: Action) -> Verdict {
-        let verdict = match action.kind() {
-            Kind::Interrupt => Verdict::Interrupt,
-            Kind::Nmi => Verdict::Nmi,
-            Kind::Preempt => Verdict::Preempt,
+        let by = match action.kind() {
+            Kind::Interrupt => Interruption::Interrupt,
+            Kind::Nmi => Interruption::Nmi,
+            Kind::Preempt => Interruption::Preemption,
             Kind::Step | Kind::Drain(_) => {
                 self.step(me, self.cpus[me].pending);
                 return Verdict::Go;
@@ -203,7 +203,7 @@ impl Core {
         };
         self.now += 1;
         self.waiting &= !(1 << me);
-        verdict
+        Verdict::Interrupted(by)
     }
 
     /// Performs the operation at which the CPU has arrived.

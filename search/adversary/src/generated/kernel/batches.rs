@@ -402,18 +402,10 @@ impl<'k, 'm> BatchTable<'k, 'm> {
 
     pub(super) fn forget(&self, batch: u8) {
         self.with(batch, 2, |place| {
-            let Some(open) = place.take() else { return };
-            let OpenBatch { batch, purpose, began, changed, captures, unflushed } = open;
-            drop(batch);
-            let mut end = OpenBatch {
-                batch: self.kernel.batch(purpose),
-                purpose,
-                began,
-                changed,
-                captures,
-                unflushed,
-            };
-            self.ended(&mut end);
+            if let Some(mut open) = place.take() {
+                drop(std::mem::replace(&mut open.batch, self.kernel.batch(open.purpose)));
+                self.ended(&mut open);
+            }
         });
     }
 
