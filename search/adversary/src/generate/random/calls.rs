@@ -1,5 +1,6 @@
-//! The operations available to programs over the memory manager, and the phrases that consist of them.
-//! [`whole_calls`](super::whole_calls) builds programs of these.
+//! The operations available to programs over the memory manager, the phrases that consist of them, and whole programs.
+//!
+//! Every program begins with mapped memory and files, which are mostly used, because nothing can fail without them.
 
 use super::engine::few_of;
 use super::whole::{repeat, take_turns};
