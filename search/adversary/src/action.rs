@@ -127,8 +127,14 @@ fn first_of(
     first: usize,
     sets: impl Fn(usize) -> [Actions; 3],
 ) -> Option<Action> {
-    let cpus = (0..MAX_CPUS).map(|offset| (first + offset) % MAX_CPUS);
-    cpus.flat_map(sets).find_map(|set| members(set & enabled).next())
+    for offset in 0..MAX_CPUS {
+        for set in sets((first + offset) % MAX_CPUS) {
+            if let Some(action) = members(set & enabled).next() {
+                return Some(action);
+            }
+        }
+    }
+    None
 }
 
 /// The length of a CPU's turn in the fair part of a run, in decisions.

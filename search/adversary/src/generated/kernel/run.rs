@@ -24,6 +24,8 @@ use quell_vm::machine::{Machine, MemoryMap, Node};
 use std::mem::ManuallyDrop;
 
 /// Runs a program over the engine.
+// Inlined, its large frame would be part of every run, and the host touches each page of a frame.
+#[inline(never)]
 pub(in crate::generated) fn perform(
     shape: &Shape,
     lanes: &[CpuProgram<EngineOp>],
