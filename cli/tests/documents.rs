@@ -5,22 +5,55 @@ use std::path::{Path, PathBuf};
 
 use crate::command::{ended, quell};
 
-/// Returns the documents: the README and everything below `docs`.
-fn documents() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut folders = vec![root.join("docs")];
-    let mut found = vec![root.join("README.md")];
+/// Returns the files with this extension in a folder and below it.
+fn files_below(folder: PathBuf, extension: &str) -> Vec<PathBuf> {
+    let mut folders = vec![folder];
+    let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("a file").path();
-            match path.extension() {
-                _ if path.is_dir() => folders.push(path),
-                Some(extension) if extension == "md" => found.push(path),
-                _ => {}
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
             }
         }
     }
     found
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Returns the documents: the README and everything below `docs`.
+fn documents() -> Vec<PathBuf> {
+    let mut documents = files_below(root().join("docs"), "md");
+    documents.push(root().join("README.md"));
+    documents
+}
+
+/// A name with four underscores is that of a test, a check, or a function of Linux that we watch.
+#[test]
+fn tests_that_documents_name_exist() {
+    let folders = ["cli", "engine", "model", "profiler", "search", "testbed"];
+    let sources = folders.iter().flat_map(|folder| files_below(root().join(folder), "rs"));
+    let sources: Vec<_> = sources.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let mut named = 0;
+    for path in documents() {
+        let text = std::fs::read_to_string(&path).expect("a document");
+        let is_test = |name: &&str| {
+            name.matches('_').count() >= 4
+                && !name.starts_with('_')
+                && name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+        };
+        for name in text.split('`').skip(1).step_by(2).filter(is_test) {
+            named += 1;
+            let exists = sources.iter().any(|source| source.contains(name));
+            assert!(exists, "{}: there is no test {name}", path.display());
+        }
+    }
+    assert!(named > 20, "only {named} tests are named");
 }
 
 /// Returns the commands in a document: lines of code blocks, and text in code font.
