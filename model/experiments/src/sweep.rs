@@ -337,7 +337,7 @@ impl Head {
     }
 }
 
-/// Runs cells on all cores of the host, and [shows](progress::show) the progress.
+/// Runs cells on all cores of the host, and [shows](crate::progress::show) the progress.
 ///
 /// Calls `each` after each cell, on its core. After `stop` is set, no further cell begins, and those under way finish.
 pub fn run(
