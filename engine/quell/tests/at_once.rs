@@ -31,23 +31,13 @@ fn everywhere(check: impl Fn(fn() -> Machine, Policy, LoadedCpus)) {
         || Machine { untagged: true, ..Machine::default() },
         || Machine::new(true),
     ];
-    let variants = [(true, true), (false, true), (true, false), (false, false)];
-    let variants = variants.map(|(inline_requests, concurrent)| Policy {
-        inline_requests,
-        concurrent,
-        ..Policy::ALL
-    });
+    let variants = [(true, true), (false, true), (true, false), (false, false)].map(
+        |(inline_requests, concurrent)| Policy { inline_requests, concurrent, ..Policy::ALL },
+    );
     for machine in machines {
         for policy in variants.into_iter().chain([Policy::BASELINE]) {
-            for loaded in [
-                LoadedCpus::Nowhere,
-                LoadedCpus::Here,
-                LoadedCpus::HereAndThere,
-                LoadedCpus::HereIdle,
-                LoadedCpus::There,
-                LoadedCpus::Asked,
-                LoadedCpus::Kernel,
-            ] {
+            use LoadedCpus::*;
+            for loaded in [Nowhere, Here, HereAndThere, HereIdle, There, Asked, Kernel] {
                 check(machine, policy, loaded);
             }
         }

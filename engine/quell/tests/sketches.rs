@@ -515,6 +515,18 @@ fn a_kernel_has_what_it_has_room_for() {
     // It has no code for fewer mechanisms either.
     let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::BASELINE).err();
     assert_eq!(refused, Some(EngineError::OtherPolicy));
+
+    // Without S3 no flush is deferred.
+    let machine = machine::<false, true>(RISCV_EVERYWHERE);
+    let engine = engine(machine, Machine::<false, true>::MAY).expect("an engine");
+    let space = space(engine, 1);
+    engine.cpu_online();
+    switch(engine, None, space);
+    machine.touch(Page(0));
+    let mut batch = engine.batch::<_, Frame>(Purpose::Lazy);
+    batch.changed(space, PageRange::base(Page(0), 1), Scope::Leaf);
+    assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
+    assert!(!machine.holds(0, Page(0)) && !engine.has_deferred());
 }
 
 #[test]

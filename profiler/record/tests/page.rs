@@ -17,7 +17,7 @@ use serde_json::Value;
 
 const PERF: &str = include_str!("recordings/perf.txt");
 
-/// Returns the page of the recording, and its trace. Nothing was recorded between two times.
+/// Returns the page and the trace of a recording. Nothing was recorded from the first time of `gap` to the second.
 fn shown(text: &str, gap: Option<(u64, u64)>) -> (String, Vec<u8>) {
     let mut source = Import::read(Cursor::new(text.to_owned()), "recording", None).unwrap();
     let mut observer = (Perfetto::new(Vec::new()), Timeline::default());

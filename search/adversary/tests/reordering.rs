@@ -48,8 +48,8 @@ fn weakened_orderings_break_the_contract_where_loads_overtake_each_other() {
         ("LedgerReadRelaxed", "lazy-background", RISCV, Clause::C1),
         // Tags are given out as the last holder of the lock left them.
         ("TagLockTakenRelaxed", "rollover-switch", ARM, Clause::C5),
-        // The weakened swap does not release the waiter's place in the queue either. This shows on every machine whose
-        // stores are unordered: the holder's hand-over is lost, and the waiter never ends.
+        // The weakened swap does not publish the waiter's place in the queue either. Where stores are unordered, the
+        // holder passes the lock to a place that isn't set up yet, and the waiter waits for ever.
         ("VmLockTakenRelaxed", "vm-table-free", ["riscv-reordering", "x86"], Clause::C7),
     ] {
         shows(mistake, scenario, machines, clause);

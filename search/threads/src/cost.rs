@@ -84,7 +84,7 @@ type Machine = Threads<false>;
 const TAGGED: Features =
     Features { tagging: Tagging::PerCpu { count: 8 }, broadcast: false, full_above: 33 };
 
-/// The reason why an engine can be created here.
+/// The reason why `Engine::new` doesn't fail here.
 const HOLDS: &str = "the engine runs on such machines";
 
 /// Creates a space without any table.

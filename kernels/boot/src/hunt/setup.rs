@@ -1,7 +1,7 @@
 //! Builds the emulated machine: Debian's source of QEMU, our edits, its compiler.
 //!
-//! Everything is in one folder of the user's cache, so all checkouts share it. The finished emulator is named after the
-//! version of the package and a digest of the edits, so a change of either builds it again, from the same objects.
+//! Everything is in one folder of the user's cache, so all checkouts share it. The finished emulator is named after a
+//! digest of the edits and of our files, so a change of these builds it again, from the same objects.
 
 use crate::edits::{Edits, write};
 use crate::linux::tree::Lock;

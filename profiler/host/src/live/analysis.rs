@@ -248,7 +248,10 @@ mod tests {
         ] {
             let found = price(&alone, Some(&row(&samples)));
             assert_eq!((found.ns, found.reliable), (ns, note.is_none()));
-            assert_eq!(found.quiet_samples, if note.is_none() { 6 } else { 0 });
+            if note.is_none() {
+                assert_eq!((found.quiet_samples, found.all_samples), (6, 36));
+            }
+            assert_eq!(found.note.is_none(), note.is_none());
             assert!(found.note.unwrap_or_default().contains(note.unwrap_or_default()));
         }
     }

@@ -18,8 +18,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Reads a line. Returns whether it belongs to the counters, and the counters of a block after the first line that
-    /// follows it.
+    /// Reads a line. Returns whether it belongs to a block of counters. With the first line after a block, also returns
+    /// that block's counters.
     pub fn line(&mut self, line: &str) -> (bool, Option<Statistics>) {
         if let Some(columns) = self.columns
             && let Some(row) = row(line, columns)

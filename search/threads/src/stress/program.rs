@@ -52,7 +52,7 @@ impl<'a> Program<'a> {
         (0..self.roll(turns)).for_each(|_| self.wait());
     }
 
-    /// Takes a lock, and interrupts meanwhile.
+    /// Takes a lock. Serves interrupts while it waits.
     pub fn lock<T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
         lock(mutex, || self.wait())
     }

@@ -287,7 +287,8 @@ impl Kernel<'_> {
         self.update(|here| here.mode = Mode::Undisturbed);
     }
 
-    /// Enters the kernel. Returns whether an undisturbed program was interrupted, which is to continue undisturbed.
+    /// Enters the kernel. Returns whether an undisturbed program was interrupted. If so, the caller continues it with
+    /// [`enter_user`](Self::enter_user).
     pub(super) fn enter_kernel(&self) -> bool {
         if self.here().mode == Mode::Kernel {
             return false;
