@@ -31,9 +31,8 @@ fn everywhere(check: impl Fn(fn() -> Machine, Policy, LoadedCpus)) {
         || Machine { untagged: true, ..Machine::default() },
         || Machine::new(true),
     ];
-    let variants = [(true, true), (false, true), (true, false), (false, false)].map(
-        |(inline_requests, concurrent)| Policy { inline_requests, concurrent, ..Policy::ALL },
-    );
+    let variants = [(true, true), (false, true), (true, false), (false, false)]
+        .map(|(inline_requests, concurrent)| Policy { inline_requests, concurrent, ..Policy::ALL });
     for machine in machines {
         for policy in variants.into_iter().chain([Policy::BASELINE]) {
             use LoadedCpus::*;
