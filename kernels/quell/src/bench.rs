@@ -1,7 +1,7 @@
 //! Runs the conformance suite of `quell-conformance` on every CPU of this kernel, and supplies its requirements
 //! besides [`quell::Hardware`].
 
-use crate::machine::Kernel;
+use crate::platform::{PLATFORM, Platform};
 use crate::{accessors, arch, cpu, machine, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
@@ -10,7 +10,7 @@ use quell_conformance::{Bench, Check, Rights, Suite};
 
 // SAFETY: the frames come from the kernel's allocator, and `machine::new_root` makes the roots. Words are accessed
 // through the direct map, after a check that the frame is memory.
-unsafe impl Bench for Kernel {
+unsafe impl Bench for Platform {
     fn cpus(&self) -> usize {
         cpu::count()
     }
@@ -61,21 +61,21 @@ unsafe impl Bench for Kernel {
     }
 }
 
-static ENGINE: spin::Once<Engine<'static, Kernel>> = spin::Once::new();
+static ENGINE: spin::Once<Engine<'static, Platform>> = spin::Once::new();
 
 /// Runs the suite on its own engine. No CPU of it is online afterwards, because another engine may lend the same tags.
-pub fn run(engine: Engine<'static, Kernel>, report: fn(Check)) {
+pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
     let engine = ENGINE.call_once(|| engine);
     trap::set_on_shootdown(|| {
         if let Some(engine) = ENGINE.get() {
             engine.this_cpu().mask_interrupts().on_interrupt();
         }
     });
-    let suite: &'static Suite<'static, 'static, Kernel> = Box::leak(Box::new(Suite::new(engine)));
+    let suite: &'static Suite<'static, 'static, Platform> = Box::leak(Box::new(Suite::new(engine)));
     sched::on_every_cpu(move |_| {
         engine.cpu_online();
         suite.run(None, report);
         engine.cpu_offline(None);
-        Kernel.invalidate(Invalidation::All);
+        PLATFORM.invalidate(Invalidation::All);
     });
 }

@@ -1,6 +1,5 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
-use crate::mistakes::{Mistake, makes};
 use crate::sync::Masked;
 use crate::{arch, audit, cpu, late, memory, watchdog};
 use core::hint::black_box;
@@ -43,18 +42,12 @@ pub fn set_tag_bits(bits: u8) -> Result<(), &'static str> {
 
 impl Broadcast for Kernel {
     fn start(&self, what: Invalidation) {
-        if makes(Mistake::Broadcast) {
-            return;
-        }
         watchdog::progress();
         cpu::this().counters.broadcasts.add(late::broadcast(what));
         note_flushed(what, true);
     }
 
     fn complete(&self) {
-        if makes(Mistake::SkipBarrier) {
-            return;
-        }
         let counters = &cpu::this().counters;
         counters.completions.add(1);
         counters.broadcasts.add(late::complete());
@@ -92,13 +85,6 @@ unsafe impl Hardware for Kernel {
     }
 
     fn invalidate(&self, what: Invalidation) {
-        let mistake = match cpu::this().serving.load(Ordering::Relaxed) {
-            true => Mistake::InvalidateOnRequest,
-            false => Mistake::InvalidateHere,
-        };
-        if makes(mistake) {
-            return;
-        }
         let counters = &cpu::this().counters;
         match what {
             Invalidation::Range { range, .. } | Invalidation::Kernel { range, .. } => {
@@ -134,9 +120,6 @@ unsafe impl Hardware for Kernel {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
-        if makes(Mistake::SkipInterrupt) {
-            return;
-        }
         watchdog::progress();
         let counters = &cpu::this().counters;
         counters.shootdowns_sent.add(targets.len() as u64);

@@ -31,9 +31,12 @@ mod late;
 mod layout;
 mod machine;
 mod memory;
+#[cfg(feature = "mutants")]
+mod mistaken;
 mod mistakes;
 #[path = "../../boot/src/options.rs"]
 mod options;
+mod platform;
 mod program;
 mod report;
 mod sched;

@@ -1,6 +1,6 @@
 //! Deliberate mistakes, which show that tests notice them.
 //!
-//! This module selects the mistake. [`crate::machine`] makes those of the machine, in a kernel with the feature
+//! This module selects the mistake. [`crate::mistaken`] makes those of the machine, in a kernel with the feature
 //! `mutants`. For those of the engine and the manager, we need a kernel built in the instrumented copy of the workspace
 //! (`search/mutants`). We build measurements without either.
 
@@ -57,6 +57,7 @@ pub fn make(what: &str) -> Result<(), &'static str> {
 
 /// Returns whether we make this mistake of the machine.
 #[inline(always)]
+#[cfg_attr(all(not(target_arch = "x86_64"), not(feature = "mutants")), allow(dead_code))] // Only the handlers of interrupts there make one.
 pub fn makes(mistake: Mistake) -> bool {
     cfg!(feature = "mutants") && MADE.load(Ordering::Relaxed) == mistake as u8
 }

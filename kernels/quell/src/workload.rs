@@ -2,8 +2,9 @@
 //! software, but user mode, page tables and interrupts are real.
 
 use crate::cpu::{self, Counters};
-use crate::machine::{self, Kernel};
+use crate::machine;
 use crate::options::Options;
+use crate::platform::{PLATFORM, Platform};
 use crate::report::{self, Event};
 use crate::sync::Lock;
 use crate::trap::Exit;
@@ -21,7 +22,7 @@ use quell_workloads::conformance::stress;
 use quell_workloads::{WORDS, Workload};
 
 /// The manager of a run. It lives until the machine is switched off.
-pub type Manager = Vm<'static, Kernel>;
+pub type Manager = Vm<'static, Platform>;
 
 static MANAGER: spin::Once<&'static Manager> = spin::Once::new();
 
@@ -376,12 +377,12 @@ fn take_nodes(sizes: impl Iterator<Item = (u64, bool)> + Clone) -> Result<Memory
 const LEDGER_ENTRIES: usize = 256;
 
 /// Makes an engine for all CPUs.
-pub fn engine(policy: Policy) -> Engine<'static, Kernel> {
-    let cpus: &'static [PerCpuData<'static, Kernel>] =
+pub fn engine(policy: Policy) -> Engine<'static, Platform> {
+    let cpus: &'static [PerCpuData<'static, Platform>] =
         (0..cpu::count()).map(|_| PerCpuData::new()).collect::<Vec<_>>().leak();
-    let ledger: &'static [LedgerEntry<Kernel>] =
+    let ledger: &'static [LedgerEntry<Platform>] =
         (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect::<Vec<_>>().leak();
-    Engine::new(&Kernel, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
+    Engine::new(&PLATFORM, cpus, ledger, policy).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Makes the engine and the manager, changed by `configure`, and directs shootdown interrupts to them.
