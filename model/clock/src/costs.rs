@@ -197,7 +197,7 @@ fn handler(file: &MachineFile) -> [Time; 2] {
     match Protocol::new(file) {
         // A processor that executes requests itself runs no handler.
         Protocol::Rar => [file.time(P::Microcode), 0],
-        Protocol::Engine | Protocol::Calls | Protocol::Latr | Protocol::Abis => {
+        Protocol::Engine | Protocol::Calls | Protocol::Latr | Protocol::Abis | Protocol::Fpr => {
             [file.time(P::InterruptEntry), exit]
         }
     }

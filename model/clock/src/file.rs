@@ -50,4 +50,4 @@ pub static KERNELS: &[(&str, &str)] = files!("kernels":
 
 /// The name and text of every built-in policy file.
 pub static POLICIES: &[(&str, &str)] = files!("policies":
-    "quell" "linux" "linux-4.10" "linux-invlpgb" "linux-tlbi" "linux-local-tlbi" "latr" "rar" "abis");
+    "quell" "linux" "linux-4.10" "linux-invlpgb" "linux-tlbi" "linux-local-tlbi" "latr" "rar" "abis" "fpr");

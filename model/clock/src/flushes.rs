@@ -8,6 +8,8 @@
 //!   initiator's request, flushes, and writes a line that the initiator reads.
 //! * *latr*: as *calls*, but a call that only frees memory leaves its requests to the targets' next tick or switch.
 //! * *abis*: as *calls*, but only to the CPUs that have filled the page's translation, if at most one has.
+//! * *fpr*: as *calls*, but a call or an eviction that only frees pages flushes on its own CPU alone. A page that another
+//!   process, or a table, gets later is flushed first, with all entries of the process that had it.
 //! * *rar*: the processor of a target executes the request, without a handler, also with interrupts off.
 //!
 //! Each protocol may broadcast instead if the space runs on enough CPUs, and uses Linux's generations: a CPU that loads
@@ -17,7 +19,10 @@
 //!
 //! * *abis* records who filled a translation at no cost. On the processor, this takes writes of the entry.
 //! * Idle CPUs with the root loaded are interrupted like others; Linux skips them if no table was freed.
-//! * Addresses may be mapped again before a lazy flush. LATR keeps them back; here the oracle reports such accesses.
+//! * Addresses may be mapped again before a lazy flush (*latr*, *fpr*). The published systems keep them back; here the
+//!   oracle reports such accesses.
+//! * *fpr* flushes a recycled page that becomes a table after it was zeroed, not before. Its record of who had a page
+//!   costs nothing, because a kernel keeps it in lines that it uses anyway.
 //! * With *rar*, interrupts of the engine arrive masked or not, so programs must not end processes.
 
 use crate::context;
@@ -28,7 +33,7 @@ use crate::word::{Line, ModelWord};
 use quell::{
     Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidation, PageRange, PageSize, Scope, Word,
 };
-use quell_vm::{Change, Machine};
+use quell_vm::{Change, Freed, Machine};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -42,6 +47,7 @@ pub enum Protocol {
     Latr,
     Rar,
     Abis,
+    Fpr,
 }
 
 impl Protocol {
@@ -52,6 +58,7 @@ impl Protocol {
             "latr" => Protocol::Latr,
             "rar" => Protocol::Rar,
             "abis" => Protocol::Abis,
+            "fpr" => Protocol::Fpr,
             other => unreachable!("the protocol `{other}` needs a line here"),
         }
     }
@@ -151,6 +158,8 @@ impl FlushCpu {
 /// The protocol's state of a space.
 struct FlushSpace {
     generation: Line<1>,
+    /// The generation of the last flush of all its pages that is complete.
+    whole: AtomicU64,
     /// The CPUs that may have entries. Eight words share a line.
     cpus: Box<[Line<8>]>,
 }
@@ -169,6 +178,8 @@ pub(crate) struct Flushes {
     /// before it.
     calls: Box<[Line<2>]>,
     spaces: Mutex<FxHashMap<u64, Arc<FlushSpace>>>,
+    /// Frames that a space had without a flush since: its root, and its generation then.
+    recycled: Mutex<FxHashMap<u64, (Frame, u64)>>,
     /// Bits of the payloads in use.
     used: Line<1>,
     payloads: Box<[Slot]>,
@@ -211,6 +222,7 @@ impl Flushes {
             cpus: (0..cpus).map(cpu).collect(),
             calls: (0..calls).map(|_| Line::new()).collect(),
             spaces: Mutex::default(),
+            recycled: Mutex::default(),
             used: Line::new(),
             payloads: (0..64).map(|_| Slot::new()).collect(),
         }
@@ -222,6 +234,7 @@ impl Flushes {
             let lines = self.cpus.len().div_ceil(512);
             Arc::new(FlushSpace {
                 generation: Line::new(),
+                whole: AtomicU64::new(0),
                 cpus: (0..lines).map(|_| Line::new()).collect(),
             })
         };
@@ -251,7 +264,16 @@ impl Flushes {
     }
 
     /// Flushes changed translations on all CPUs, as [`Machine::flush`].
-    pub fn flush(&self, hw: &Model, changes: &[Change], free: bool) -> u64 {
+    pub fn flush(&self, hw: &Model, changes: &[Change], freed: Option<Freed>) -> u64 {
+        let base =
+            |change: &Change| change.scope == Scope::Leaf && change.range.stride == PageSize::Base;
+        let recycles = self.costs.protocol == Protocol::Fpr
+            && matches!(freed, Some(Freed::Unmapped | Freed::Evicted))
+            && changes.iter().all(base);
+        if recycles {
+            self.recycle(hw, changes);
+            return 0;
+        }
         let mut requests: Vec<Request> = Vec::new();
         for change in changes {
             match requests.iter_mut().find(|known| known.root == change.root) {
@@ -268,12 +290,12 @@ impl Flushes {
         let flushed = requests.into_iter().map(|mut request| {
             let few = |range: &PageRange| range.strides() <= ceiling;
             request.range = request.range.filter(few);
-            self.flush_space(hw, request, free)
+            self.flush_space(hw, request, freed)
         });
         flushed.max().unwrap_or(0)
     }
 
-    fn flush_space(&self, hw: &Model, mut request: Request, free: bool) -> u64 {
+    fn flush_space(&self, hw: &Model, mut request: Request, freed: Option<Freed>) -> u64 {
         let me = hw.this_cpu().index();
         let space = self.space(request.root);
         request.generation = space.generation.word().fetch_add(1, SeqCst) + 1;
@@ -298,7 +320,7 @@ impl Flushes {
         targets.remove(CpuId(me as u16));
         let base = request.range.is_none_or(|range| range.stride == PageSize::Base);
         let lazy = self.costs.protocol == Protocol::Latr
-            && free
+            && matches!(freed, Some(Freed::Unmapped | Freed::Discarded))
             && base
             && request.scope == Scope::Leaf
             && !targets.is_empty();
@@ -311,7 +333,48 @@ impl Flushes {
             Protocol::Rar => self.act(hw, request, &targets),
             _ => self.call(hw, request, &targets),
         }
+        if request.range.is_none() {
+            space.whole.fetch_max(request.generation, Relaxed);
+        }
         0
+    }
+
+    /// Flushes freed pages here alone, and remembers which space had them.
+    fn recycle(&self, hw: &Model, changes: &[Change]) {
+        for change in changes {
+            if let Some(tag) = tag_of(change.root) {
+                let Change { range, scope, .. } = *change;
+                hw.invalidate(Invalidation::Range { tag, range, scope });
+            }
+            // Its entries are cleared. So a flush of a later generation drops their translations.
+            let generation = self.space(change.root).generation.word().load(SeqCst);
+            if let Some(frame) = change.removed {
+                let mut recycled = self.recycled.lock().unwrap_or_else(PoisonError::into_inner);
+                recycled.insert(frame.0, (change.root, generation));
+            }
+        }
+    }
+
+    /// Flushes the spaces that had these frames, unless the frames return to the space that is loaded here.
+    pub fn allocate(&self, hw: &Model, frame: Frame, frames: u64, for_table: bool) {
+        for distance in 0..frames {
+            let frame = frame.plus(distance).0;
+            let (root, generation) = {
+                let mut recycled = self.recycled.lock().unwrap_or_else(PoisonError::into_inner);
+                match recycled.get(&frame) {
+                    Some(&(root, _)) if !for_table && tag_of(root).is_some() => continue,
+                    Some(&had) => {
+                        recycled.remove(&frame);
+                        had
+                    }
+                    None => continue,
+                }
+            };
+            if self.space(root).whole.load(Relaxed) <= generation {
+                let request = Request { root, range: None, scope: Scope::Tables, generation: 0 };
+                self.flush_space(hw, request, None);
+            }
+        }
     }
 
     /// Broadcasts a request, and waits for it.

@@ -20,7 +20,7 @@ use quell::{
 };
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::sim::fiber;
-use quell_vm::{Change, Entry, Event, Level, Machine, MemoryMap, Work};
+use quell_vm::{Change, Entry, Event, Freed, Level, Machine, MemoryMap, Work};
 use quell_zero::{PhysicalMemory, Strategy};
 use std::panic::Location;
 use std::sync::Arc;
@@ -295,8 +295,8 @@ unsafe impl Machine for Model {
         self.flushes.is_some()
     }
 
-    fn flush(&self, changes: &[Change], free: bool) -> u64 {
-        self.flushes().map_or(0, |flushes| flushes.flush(self, changes, free))
+    fn flush(&self, changes: &[Change], freed: Option<Freed>) -> u64 {
+        self.flushes().map_or(0, |flushes| flushes.flush(self, changes, freed))
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
@@ -372,6 +372,15 @@ unsafe impl Machine for Model {
 
     #[inline]
     fn note(&self, event: Event) {
+        match (self.flushes(), event) {
+            (Some(flushes), Event::FrameAllocated { frame, frames }) => {
+                flushes.allocate(self, frame, frames, false);
+            }
+            (Some(flushes), Event::TableAllocated { frame, .. }) => {
+                flushes.allocate(self, frame, 1, true);
+            }
+            _ => {}
+        }
         context::shared(|core| core.note(event));
     }
 }

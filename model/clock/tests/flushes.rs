@@ -154,6 +154,46 @@ fn a_lazy_protocol_interrupts_nobody_and_leaves_stale_entries_until_the_next_tic
     assert_eq!(clauses(&reused), [], "frames wait for all CPUs");
 }
 
+/// CPU 0 unmaps pages that all use, and then touches as many in the same process or in another one.
+fn pass_on(user: &ModelUser<'_>, other: bool) {
+    let mut times = 0;
+    let address = BASE + PAGE;
+    if user.cpu() == 0 {
+        map(user, BASE, 1 + ROUNDS);
+        user.write(BASE, 1);
+    }
+    meet(user, &mut times);
+    (0..ROUNDS).for_each(|page| user.write(address + page * PAGE, page));
+    meet(user, &mut times);
+    if user.cpu() == 0 {
+        let second = user.call(Call::Spawn).expect("spawns") as u32;
+        user.mark(Mark::Begin);
+        user.call(Call::Unmap { address, bytes: ROUNDS * PAGE }).expect("unmaps");
+        if other {
+            user.call(Call::Enter { process: second }).expect("enters");
+        }
+        let next = address + ROUNDS * PAGE;
+        map(user, next, ROUNDS);
+        (0..ROUNDS).for_each(|page| assert_eq!(user.read(next + page * PAGE), 0));
+        user.mark(Mark::End);
+    }
+    meet(user, &mut times);
+}
+
+#[test]
+fn recycled_pages_are_flushed_once_another_process_gets_one() {
+    let outcome = under(&haswell(), "fpr", 6, &|user| unmap(user, true));
+    assert_eq!(clauses(&outcome), []);
+    assert_eq!(sent(&outcome), 0);
+    assert!(outcome.run.expected_violations > 0, "C3 is given up");
+    // Dropped pages keep their address, so they are flushed.
+    assert_eq!(clauses(&under(&haswell(), "fpr", 3, &reuse)), []);
+    assert!(sent(&under(&haswell(), "fpr", 6, &drop_own)) > 0);
+    assert_eq!(sent(&under(&haswell(), "fpr", 6, &|user| pass_on(user, false))), 0);
+    // One flush of the whole process covers all pages that it had.
+    assert_eq!(sent(&under(&haswell(), "fpr", 6, &|user| pass_on(user, true))), 5);
+}
+
 #[test]
 fn a_loss_that_no_file_declares_is_a_violation() {
     let set = ["policy.flush=latr"];
@@ -195,7 +235,7 @@ fn every_built_in_policy_can_be_read_and_a_mistake_is_refused() {
     let error = quell_clock::PolicyFile::parse("mine.toml", text).unwrap_err().to_string();
     assert!(
         error.contains("cpu")
-            && error.contains("`smoke` is not one of engine, calls, latr, rar, abis"),
+            && error.contains("`smoke` is not one of engine, calls, latr, rar, abis, fpr"),
         "{error}"
     );
     let lost = built_in_policy("latr").unwrap();

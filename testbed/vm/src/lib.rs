@@ -104,7 +104,7 @@ mod vma;
 pub use audit::FrameTotals;
 pub use config::VmConfig;
 pub use machine::{
-    Change, Engine, Entry, Event, Level, LockUse, Machine, MemoryMap, Node, Path, Work,
+    Change, Engine, Entry, Event, Freed, Level, LockUse, Machine, MemoryMap, Node, Path, Work,
 };
 pub use program::{Access, Fault, Mark, User};
 pub use syscall::{Backing, Call, Error, FileId, ProcessId, Protection};

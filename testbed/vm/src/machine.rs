@@ -315,6 +315,19 @@ pub struct Change {
     pub range: PageRange,
     /// Whether tables were unlinked, too.
     pub scope: Scope,
+    /// The block that a removed entry mapped.
+    pub removed: Option<Frame>,
+}
+
+/// Why pages are freed by changes that do nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Freed {
+    /// Their addresses are no longer mapped (`munmap`).
+    Unmapped,
+    /// Their content is dropped (`MADV_DONTNEED`).
+    Discarded,
+    /// Reclaim evicts clean pages of files.
+    Evicted,
 }
 
 /// The machine on which the manager runs.
@@ -362,9 +375,10 @@ pub unsafe trait Machine: Hardware + PhysicalMemory {
 
     /// Makes all CPUs drop changed translations, and waits for them.
     ///
-    /// Returns 0. If the changes only `free` pages, it may return before the CPUs have dropped them. Then it returns the
-    /// time ([`Machine::now`]) until which the pages must not be reused.
-    fn flush(&self, _changes: &[Change], _free: bool) -> u64 {
+    /// Returns 0. If the changes do nothing but free pages (`freed`), it may return before the CPUs have dropped them.
+    /// Then it returns the time ([`Machine::now`]) until which the pages must not be reused, or 0 if it drops them when
+    /// they are allocated ([`Event::FrameAllocated`]).
+    fn flush(&self, _changes: &[Change], _freed: Option<Freed>) -> u64 {
         0
     }
 

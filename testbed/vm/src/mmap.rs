@@ -16,7 +16,7 @@
 
 use crate::entry::EntryKind;
 use crate::lock::ReadGuard;
-use crate::machine::{Event, Level, LockUse, Machine, Path, Work};
+use crate::machine::{Event, Freed, Level, LockUse, Machine, Path, Work};
 use crate::mmu_gather::MmuGather;
 use crate::processes::Process;
 use crate::syscall::{Backing, Error, Protection};
@@ -108,7 +108,7 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Empties the tables of ranges, and frees empty tables, with one flush.
     fn take_out(&self, process: &Arc<Process<M>>, ranges: impl Iterator<Item = PageRange> + Clone) {
-        let mut gather = self.gather(Purpose::Call).that_frees();
+        let mut gather = self.gather(Purpose::Call).that_frees(Freed::Unmapped);
         for range in ranges.clone() {
             // [mutant VmUnmapForgetsEntry]
             self.empty_range(process, range, &mut gather);
@@ -180,7 +180,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
         loop {
             self.split_edges(process, range)?;
-            let mut gather = self.gather(Purpose::Call).that_frees();
+            let mut gather = self.gather(Purpose::Call).that_frees(Freed::Discarded);
             let emptied = self.empty_range(process, range, &mut gather);
             if emptied.taken {
                 self.machine().charge(Work::Path(Path::Advise));

@@ -6,7 +6,7 @@
 
 use crate::frame::Owner;
 use crate::frames::Frames;
-use crate::machine::{Change, Event, LockUse, Machine, Path, Work};
+use crate::machine::{Change, Event, Freed, LockUse, Machine, Path, Work};
 use crate::processes::{Process, SpaceBatch, SpaceRef};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,7 +40,8 @@ pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     batch: Option<GatherBatch<'v, M>>,
     /// The changes that the machine flushes itself.
     own: Option<OwnBatch<M>>,
-    frees: bool,
+    /// Why the changes free memory, if they do nothing else.
+    freed: Option<Freed>,
 }
 
 /// A batch of a machine that [flushes itself](Machine::flushes_itself).
@@ -100,13 +101,13 @@ impl<T> FrameList for PendingObjects<T> {
 impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     /// Creates a gather that flushes at the latest when `room` frames wait in it.
     pub(crate) fn new(frames: &'v Frames<'m, M>, purpose: Purpose, room: usize) -> Self {
-        MmuGather { frames, purpose, room, batch: None, own: None, frees: false }
+        MmuGather { frames, purpose, room, batch: None, own: None, freed: None }
     }
 
     /// Declares that the changes only free memory. So a machine that flushes itself may return before other CPUs have
     /// flushed, if the frames wait for them.
-    pub(crate) fn that_frees(mut self) -> Self {
-        self.frees = true;
+    pub(crate) fn that_frees(mut self, freed: Freed) -> Self {
+        self.freed = Some(freed);
         self
     }
 
@@ -142,14 +143,18 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         let own =
             self.own.get_or_insert_with(|| OwnBatch { changes: Vec::new(), objects: Vec::new() });
         let root = process.root();
-        own.changes.push(Change { root, range, scope });
+        let removed = match &held {
+            Some(WaitingObject::Mapping { frame, .. }) => Some(*frame),
+            _ => None,
+        };
+        own.changes.push(Change { root, range, scope, removed });
         own.objects.extend(held);
     }
 
     /// Lets the machine flush. Frames that must wait longer are released by a later flush of this CPU.
     fn flush_own(&self, own: OwnBatch<M>) {
         let (frames, machine) = (self.frames, self.frames.machine());
-        let until = machine.flush(&own.changes, self.frees);
+        let until = machine.flush(&own.changes, self.freed);
         // The latest first, as a batch returns its frames.
         let objects = own.objects.into_iter().rev();
         if until == 0 {
@@ -172,7 +177,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
 
     /// Reports that an entry lost rights, under its table's lock.
     pub(crate) fn changed(&mut self, process: &Arc<Process<M>>, range: PageRange) {
-        self.frees = false;
+        self.freed = None;
         self.add(process, range, Scope::Leaf, None);
     }
 

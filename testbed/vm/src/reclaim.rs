@@ -10,7 +10,7 @@
 
 use crate::entry::EntryKind;
 use crate::frames::CLUSTER;
-use crate::machine::{LockUse, Machine, Path, Work};
+use crate::machine::{Freed, LockUse, Machine, Path, Work};
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::SlotState;
 use crate::pages::{LockedPage, PageLock};
@@ -86,6 +86,10 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// Removes locked base pages from all tables and from memory.
     fn evict(&self, pages: Vec<LockedPage<'_, M>>) -> u64 {
         let mut gather = self.gather(Purpose::Reclaim);
+        let clean = |page: &LockedPage<'_, M>| matches!(&page.lock, PageLock::File(.., slot) if !slot.dirty);
+        if pages.iter().all(clean) {
+            gather = gather.that_frees(Freed::Evicted);
+        }
         let mut lazily = self.lazy_batch();
         let mut gone: Vec<(LockedPage<'_, M>, Option<u32>)> = Vec::new();
         for page in pages {

@@ -432,7 +432,7 @@ parameters! {
     policy {
         /// The protocol that keeps TLBs coherent: the engine's, Linux's queues of function calls, LATR's lazy requests,
         /// Intel's remote action requests, or calls by access bits.
-        FlushProtocol flush: Unit::Choice(&["engine", "calls", "latr", "rar", "abis"]), 0..=0;
+        FlushProtocol flush: Unit::Choice(&["engine", "calls", "latr", "rar", "abis", "fpr"]), 0..=0;
         /// Whether the initiator flushes its own entries while it waits, instead of afterwards (calls, latr).
         FlushConcurrent concurrent: Unit::Choice(&["no", "yes"]), 0..=0;
         /// The most pages that a CPU drops one by one; beyond them it drops all of the space.
