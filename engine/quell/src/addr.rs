@@ -116,8 +116,8 @@ impl PageSize {
 /// use quell::{Page, PageRange, PageSize};
 /// let range = PageRange::base(Page(5), 3);
 /// assert!(range.contains(Page(7)) && !range.contains(range.end()));
-/// let large = PageRange::one(Page(512), PageSize::Large);
-/// assert_eq!((large.pages, large.strides()), (512, 1)); // one invalidation
+/// let large = PageRange { start: Page(512), pages: 1024, stride: PageSize::Large };
+/// assert!(large.each().eq([Page(512), Page(1024)])); // two invalidations
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PageRange {
