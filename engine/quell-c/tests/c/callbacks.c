@@ -1,5 +1,5 @@
-/* Checks that each started flush calls back once, when it's over: at once, or when the last CPU has answered, whichever
-   CPU checks for it. */
+/* Checks that each started flush calls back once, when it's over: at once, when the last CPU has answered, whichever
+   CPU checks for it, or when a poll finds that a device has answered. */
 #define OTHERS_ANSWER
 #include "checks.h"
 #include "machine.h"
@@ -44,12 +44,35 @@ static void ended(void *batch)
         answers(2);
 }
 
-static void start(uint32_t cpu)
+static void start_with(uint32_t cpu, void (*callback)(void *))
 {
     DONE(quell_batch_begin(&engine, &batches[cpu], QUELL_PURPOSE_CALL, NULL, 0));
     DONE(quell_batch_changed_all(&batches[cpu], &spaces[cpu], QUELL_SCOPE_LEAF));
-    DONE(quell_batch_start(&batches[cpu], ended, &batches[cpu]));
+    DONE(quell_batch_start(&batches[cpu], callback, &batches[cpu]));
 }
+static void start(uint32_t cpu) { start_with(cpu, ended); }
+
+/* A device that completes what was started once it isn't busy. */
+static uint64_t started;
+static bool busy;
+static unsigned checks;
+static void start_secondary(uint64_t root, const struct quell_range *range, uint32_t scope)
+{
+    (void)root, (void)range, (void)scope;
+    started++;
+}
+static uint64_t mark_secondary(void) { return started; }
+static bool secondary_is_done(uint64_t mark)
+{
+    IS(0 < mark && mark <= started, true);
+    checks++;
+    return !busy;
+}
+static const struct quell_hooks hooks = {
+    .start_secondary = start_secondary,
+    .mark_secondary = mark_secondary,
+    .secondary_is_done = secondary_is_done,
+};
 
 int main(void)
 {
@@ -58,6 +81,7 @@ int main(void)
         .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
         .cpus = cpus,
         .cpu_count = CPUS,
+        .hooks = &hooks,
     };
     DONE(quell_engine_new(&engine, &setup));
     for (this_cpu = 0; this_cpu < CPUS; this_cpu++) {
@@ -85,6 +109,23 @@ int main(void)
         if (!nested)
             answers(2);
         IS(called[2], order + 1);
+    }
+    /* No CPU notices that a device has answered: each poll asks it once. */
+    nested = false;
+    for (unsigned with = 0; with < 2; with++) {
+        unsigned before = called[1];
+        busy = true;
+        start_with(1, with ? ended : NULL);
+        answers(1);
+        checks = 0;
+        IS(quell_batch_poll(&batches[1]), false);
+        IS(checks, 1);
+        busy = false;
+        IS(called[1], before);
+        IS(quell_batch_poll(&batches[1]), true);
+        IS(called[1], before + with);
+        if (!with)
+            DONE(quell_batch_finish(&batches[1], NULL));
     }
     printf("%u answers were right\n", asked);
     return 0;
