@@ -48,9 +48,15 @@ fn a_missed_target_is_a_failure_of_every_measurement_that_has_targets() {
     let engine = run("measure engine --rounds 3 --json");
     assert_eq!(engine.code, Some(i32::from(engine.json()["kept"] == false)));
     let clear = run("measure clear --seconds 1 --max-bytes 64K --json");
+    let report = clear.json();
     let missed = |verdict: &Value| verdict["pass"] == false;
-    let missed = clear.json()["verdicts"].as_array().unwrap().iter().any(missed);
+    let missed = report["verdicts"].as_array().unwrap().iter().any(missed);
     assert_eq!(clear.code, Some(i32::from(missed)));
+    // The names of its fields stay.
+    assert!(report["peak_write_gbps"].is_f64() && report["page_by_page_gbps"].is_f64());
+    for row in ["rows", "chosen"].map(|list| &report[list][0]) {
+        assert!(row["bytes"].is_u64() && row["gbps"].is_f64() && row["strategy"].is_string());
+    }
 }
 
 #[test]
