@@ -5,19 +5,22 @@
 
 use std::collections::HashMap;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use quell_record::attribute::Attribution;
 use quell_record::perf::file::{Recording, Writer};
 use quell_record::perf::live::{
     CommandRun, CountMode, EventRequest, Filter, Options, RecordError, Recorder, Scope, Stack,
     SumMode, Summary,
 };
+use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, munmap, userfaultfd};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use quell_record::perf::{Item, LossReason, Progress, Sample, Source, Statistics, Window};
+use quell_record::report::Report;
 
 const CALLS: usize = 5_000;
 
@@ -70,19 +73,30 @@ fn a_process_is_recorded_with_the_children_that_it_has_already() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let shell = Shell::start(usize::MAX);
     std::thread::sleep(Duration::from_millis(200));
-    let options = Options {
-        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
-        overhead: f64::INFINITY,
-        ..Options::default()
-    };
-    let Some(recorder) = open(options, Scope::Processes(vec![shell.0.id()])) else {
-        return;
-    };
-    let said = recorder.host().scope.clone();
-    assert!(said.starts_with("process ") && said.contains("its descendants: churn "), "{said}");
-    let recorded = run(recorder, |progress| progress.kept > 100).unwrap();
-    let of_child = recorded.samples().filter(|sample| &*sample.comm == "churn").count();
-    assert!(of_child > 50, "{of_child} of {}", recorded.summary.kept);
+    // A control group may have its processes in groups below it.
+    let group = tempfile::tempdir().unwrap();
+    let below = group.path().join("below");
+    std::fs::create_dir(&below).unwrap();
+    std::fs::write(group.path().join("cgroup.procs"), "").unwrap();
+    std::fs::write(below.join("cgroup.procs"), format!("{}\n", shell.0.id())).unwrap();
+    for (scope, begins) in [
+        (Scope::Processes(vec![shell.0.id()]), "process "),
+        (Scope::Cgroup(group.path().into()), "control group "),
+    ] {
+        let options = Options {
+            wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
+            overhead: f64::INFINITY,
+            ..Options::default()
+        };
+        let Some(recorder) = open(options, scope) else {
+            return;
+        };
+        let said = recorder.host().scope.clone();
+        assert!(said.starts_with(begins) && said.contains("its descendants: churn "), "{said}");
+        let recorded = run(recorder, |progress, _| progress.kept > 100).unwrap();
+        let of_child = recorded.samples().filter(|sample| &*sample.comm == "churn").count();
+        assert!(of_child > 50, "{of_child} of {}", recorded.summary.kept);
+    }
 }
 
 /// Allows one recording at a time.
@@ -103,16 +117,20 @@ fn open(options: Options, scope: Scope) -> Option<Recorder> {
     }
 }
 
-/// Records until the end, or until `stop` returns `true`. Returns `None` if the kernel was to sum flushes, and can't.
-fn run(recorder: Recorder, stop: impl FnMut(Progress) -> bool) -> Option<Recorded> {
+fn read(file: &Path) -> Vec<Item> {
+    let mut recording = Recording::open(file).unwrap();
+    std::iter::from_fn(|| recording.next().unwrap()).collect()
+}
+
+/// Records until the end, or until `stop` returns `true` for the progress and the file. Returns `None` if the kernel
+/// was to sum flushes, and can't.
+fn run(recorder: Recorder, mut stop: impl FnMut(Progress, &Path) -> bool) -> Option<Recorded> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let writer = Writer::new(file.reopen().unwrap()).unwrap();
-    let (summary, _) = recorder.run(writer, stop).unwrap();
+    let (summary, _) = recorder.run(writer, |progress| stop(progress, file.path())).unwrap();
     eprintln!("{summary}");
-    let mut recording = Recording::open(file.path()).unwrap();
-    assert!(recording.closed());
-    let items: Vec<Item> = std::iter::from_fn(|| recording.next().unwrap()).collect();
-    let recorded = Recorded { summary, items };
+    assert!(Recording::open(file.path()).unwrap().closed());
+    let recorded = Recorded { summary, items: read(file.path()) };
     if let Some(refused) = recorded.notes().find(|note| note.contains("not summed in the kernel")) {
         eprintln!("NOT RUN: {refused}");
         return None;
@@ -126,7 +144,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<EventRequest>) -> Option<Reco
     let mut command = Command::new(churn());
     command.arg(calls.to_string());
     let options = Options { wanted, overhead, ..Options::default() };
-    let recorded = run(open(options, Scope::Command(command))?, |_| false)?;
+    let recorded = run(open(options, Scope::Command(command))?, |_, _| false)?;
     assert!(recorded.summary.exit.unwrap().success());
     let mut last = 0;
     for item in &recorded.items {
@@ -378,26 +396,32 @@ fn what_is_missing_is_said() {
     assert!(!refused.to_string().contains('\n'));
 }
 
+/// Returns the options of a recording for which the kernel adds up flushes.
+fn summed() -> Options {
+    Options {
+        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
+        sums: SumMode::Beside,
+        // A limit that no host exceeds, or counting would stop for a while. Windows close only so that the cost can be
+        // measured, which doesn't happen without a limit.
+        overhead: 1000.0,
+        ..Options::default()
+    }
+}
+
 #[test]
 fn flushes_are_added_up_in_the_kernel_exactly() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let calls = 60_000u64;
     let mut command = Command::new(churn());
     command.arg(calls.to_string());
-    let mut options = Options {
-        wanted: wanted(&[("csd:csd_queue_cpu", true, Stack::Whole)]),
-        sums: SumMode::Beside,
-        // A limit that no host exceeds, or counting would stop for a while. Windows close only so that the cost can be
-        // measured, which doesn't happen without a limit.
-        overhead: 1000.0,
-        ..Options::default()
-    };
+    let events = wanted(&[("csd:csd_queue_cpu", true, Stack::Whole)]);
+    let mut options = Options { wanted: events, ..summed() };
     options.wanted[0].filter =
         Some(Filter { text: "func.function == flush_tlb_func".to_owned(), or_all: true });
     let Some(recorder) = open(options, Scope::Command(command)) else {
         return;
     };
-    let Some(recorded) = run(recorder, |_| false) else {
+    let Some(recorded) = run(recorder, |_, _| false) else {
         return;
     };
     let is_own = |sample: &&Sample| {
@@ -416,7 +440,13 @@ fn flushes_are_added_up_in_the_kernel_exactly() {
     let (sent, taken) =
         (recorded.sum("sums:flushes", "interrupts"), recorded.sum("sums:taken", "interrupts"));
     let row = recorded.row().unwrap();
-    eprintln!("{sent} sent and {taken} taken, {row} in /proc/interrupts");
+    let mut all = Attribution::new();
+    recorded.items.into_iter().for_each(|item| all.item(item, &mut ()));
+    let report = Report::new(all, None);
+    let folded: u64 = report.folded.values().map(|weights| weights[0]).sum();
+    eprintln!("{sent} sent and {taken} taken, {row} in /proc/interrupts, {folded} folded");
+    // Each stack has a whole number.
+    assert!(folded.abs_diff(sent) <= report.folded.len() as u64, "{folded} of {sent}");
     // The readings of the row are further apart than those of the sums, so the row may contain a few more.
     for counted in [sent, taken] {
         assert!(counted.abs_diff(row) <= row / 100 + 10, "{counted} of {row}");
@@ -433,13 +463,9 @@ fn the_sums_of_a_process_that_has_ended_bear_its_name() {
     sched_setaffinity(None, &one).unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", "env true; sleep 0.1"]);
-    let options = Options {
-        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
-        sums: SumMode::Beside,
-        ..Options::default()
-    };
+    let options = Options { overhead: Options::default().overhead, ..summed() };
     let recorder = open(options, Scope::Command(command));
-    let recorded = recorder.and_then(|recorder| run(recorder, |_| false));
+    let recorded = recorder.and_then(|recorder| run(recorder, |_, _| false));
     sched_setaffinity(None, &all).unwrap();
     let Some(recorded) = recorded else {
         return;
@@ -454,40 +480,104 @@ fn the_sums_of_a_process_that_has_ended_bear_its_name() {
 #[test]
 fn a_program_that_ends_while_all_are_recorded_keeps_its_own_counts_and_time() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let options = Options {
-        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
-        sums: SumMode::Beside,
-        overhead: 1000.0,
-        ..Options::default()
-    };
-    let Some(recorder) = open(options, Scope::Everything) else {
+    let Some(recorder) = open(summed(), Scope::Everything) else {
         return;
     };
     let mut program = Command::new(churn());
     let mut running = Some(CommandRun::start(program.arg("60000")).unwrap());
     let mut ended = None;
+    let killed = tempfile::NamedTempFile::new().unwrap();
     // Sums are read once a second. A CPU may hold those of the ended program for longer.
-    let recorded = run(recorder, |progress| {
+    let recorded = run(recorder, |progress, file| {
         if running.as_ref().is_some_and(CommandRun::has_ended) {
             let used = running.take().unwrap().wait().unwrap().0;
             ended = Some((progress.elapsed, used));
         }
         let since = |at| progress.elapsed > at + Duration::from_millis(2_500);
-        ended.as_ref().is_some_and(|(at, _)| since(*at))
+        let stops = ended.as_ref().is_some_and(|(at, _)| since(*at));
+        if stops {
+            // If the recorder were killed now, it would leave this file.
+            std::fs::copy(file, &killed).unwrap();
+        }
+        stops
     });
     let Some(recorded) = recorded else {
         return;
     };
     let used = ended.unwrap().1;
-    let ran = recorded.items.iter().filter_map(|item| match item {
-        Item::CpuTime(of) if of.comm == "churn" => Some(Duration::from_nanos(of.ns())),
-        _ => None,
-    });
-    let ran: Duration = ran.sum();
+    let ran = |is_wanted: fn(&str) -> bool| -> Duration {
+        let times = recorded.items.iter().filter_map(|item| match item {
+            Item::CpuTime(of) if is_wanted(&of.comm) => Some(Duration::from_nanos(of.ns())),
+            _ => None,
+        });
+        times.sum()
+    };
+    let [before, after] = recorded.read().map(|read| Duration::from_nanos(read.busy_ns()));
+    let (all, busy) = (ran(|_| true), after - before);
+    assert!(all.abs_diff(busy) <= busy / 5, "{all:?} of {busy:?} on all CPUs");
+    let ran = ran(|comm| comm == "churn");
     let (sent, row) = (recorded.sum("sums:flushes", "interrupts"), recorded.row().unwrap());
     eprintln!("{sent} sent, {row} in /proc/interrupts; {ran:?} of {used:?}");
     assert!(sent.abs_diff(row) <= row / 50 + 10, "{sent} of {row}");
     // Its last reading may be a second old. Its rate until then tells the rest.
     let cpu = used.cpu.as_secs_f64();
     assert!((ran.as_secs_f64() - cpu).abs() <= cpu / 2.0 + 0.1, "{ran:?} of {used:?}");
+    let own = |recorded: &Recorded| -> u64 {
+        let own = recorded.of("sums:flushes").filter(|sum| &*sum.comm == "churn");
+        own.map(|sum| sum.number("flushes").unwrap()).sum()
+    };
+    let whole = own(&recorded);
+    let killed = Recorded { items: read(killed.path()), ..recorded };
+    assert!(killed.notes().any(|note| note.contains("was killed")));
+    assert!(own(&killed).abs_diff(whole) <= whole / 100, "{} of {whole}", own(&killed));
+}
+
+/// Protects a page from writes through a userfaultfd, and allows them again, that often.
+fn protect_by_ioctl(times: usize) -> rustix::io::Result<()> {
+    use rustix::ioctl::{Opcode, Updater, ioctl, opcode::read_write};
+    const API: Opcode = read_write::<[u64; 3]>(0xaa, 0x3f);
+    const REGISTER: Opcode = read_write::<[u64; 4]>(0xaa, 0);
+    const WRITE_PROTECT: Opcode = read_write::<[u64; 3]>(0xaa, 6);
+    const PAGE: usize = 4096;
+    // SAFETY: a new mapping, which nothing else refers to, and the kernel's numbers and structs.
+    unsafe {
+        let by = userfaultfd(UserfaultfdFlags::CLOEXEC)?;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let page = mmap_anonymous(std::ptr::null_mut(), PAGE, rights, MapFlags::PRIVATE)?;
+        let (address, page) = (page as u64, page.cast::<u8>());
+        ioctl(&by, Updater::<API, [u64; 3]>::new(&mut [0xaa, 1, 0]))?;
+        ioctl(&by, Updater::<REGISTER, [u64; 4]>::new(&mut [address, PAGE as u64, 2, 0]))?;
+        for _ in 0..times {
+            page.write_volatile(1);
+            for protected in [1, 0] {
+                let mut range = [address, PAGE as u64, protected];
+                ioctl(&by, Updater::<WRITE_PROTECT, _>::new(&mut range))?;
+            }
+        }
+        munmap(page.cast(), PAGE)
+    }
+}
+
+#[test]
+fn flushes_in_a_call_that_is_not_recorded_are_added_up_under_its_name() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(recorder) = open(summed(), Scope::Processes(vec![std::process::id()])) else {
+        return;
+    };
+    let (times, mut protected) = (1_000, Ok(()));
+    let recorded = run(recorder, |_, _| {
+        protected = protect_by_ioctl(times as usize);
+        true
+    });
+    if let Err(error) = protected {
+        return eprintln!("NOT RUN: there is no userfaultfd that protects pages: {error}");
+    }
+    let Some(recorded) = recorded else {
+        return;
+    };
+    let ioctl = |sum: &&Sample| sum.field("call").and_then(|call| call.text()) == Some("ioctl");
+    let sums = recorded.of("sums:flushes").filter(ioctl);
+    let sum: u64 = sums.map(|sum| sum.number("flushes").unwrap()).sum();
+    // A kernel may flush for each call, or only where rights are taken.
+    assert!((times..=2 * times + 20).contains(&sum), "{sum} flushes of {times} pairs of calls");
 }
