@@ -8,7 +8,8 @@ use quell_zero::{ClearPolicy, Plan};
 pub struct VmConfig {
     /// The base frames that a CPU's cache of free frames exchanges with a node at a time.
     ///
-    /// The cache holds up to twice as many, and as many again that are known to be zero.
+    /// The cache holds up to twice as many, and as many again that are known to be zero. 0 counts as 1, here and for
+    /// pages per flush.
     pub cache_batch: usize,
     /// The capacity of compressed swap, in base pages.
     pub swap_pages: u32,

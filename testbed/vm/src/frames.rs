@@ -128,7 +128,7 @@ impl<'m, M: Machine> Frames<'m, M> {
             caches: (0..machine.cpu_count() * map.nodes().len())
                 .map(|_| Lock::new(CpuCache::default()))
                 .collect(),
-            cache_batch,
+            cache_batch: cache_batch.max(1),
             clear,
             postponed: (0..machine.cpu_count()).map(|_| Lock::new(VecDeque::new())).collect(),
             map,
@@ -307,12 +307,12 @@ impl<M: Machine> Frames<'_, M> {
             return Some(found);
         }
         machine.charge(Work::Allocate { frames: 1, refill: true });
-        let frames = self.cache_batch.max(1) as u64;
+        let frames = self.cache_batch as u64;
         machine.charge(Work::Locked(LockUse::Zone { node, frames }));
         {
             let mut buddy = self.nodes[node].buddy.lock(machine);
             // We take them in descending order, so that the cache hands out ascending addresses.
-            for _ in 0..self.cache_batch.max(1) {
+            for _ in 0..self.cache_batch {
                 let Some(frame) = buddy.take(0) else { break };
                 self.nodes[node].free.fetch_sub(1, Relaxed);
                 cache.any.push(frame);

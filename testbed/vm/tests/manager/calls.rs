@@ -133,6 +133,22 @@ fn frames_are_kept_free_ahead() {
 }
 
 #[test]
+fn sizes_of_zero_count_as_one() {
+    let config = |config: &mut VmConfig| {
+        (config.cache_batch, config.flush_together, config.migrate_together) = (0, 0, 0);
+    };
+    let map = nodes(64, 64);
+    let program = Program::start(Options { map, config, ..Options::new(0) });
+    let a = program.call(anonymous(8 * PAGE, PageSize::Base)).unwrap();
+    (0..8).for_each(|page| program.write(a + page * PAGE, page));
+    let bytes = 8 * PAGE;
+    assert_eq!(program.call(Call::Migrate { address: a, bytes, node: 1 }), Ok(8));
+    (0..8).for_each(|page| assert_eq!(program.read(a + page * PAGE), page));
+    program.call(Call::Unmap { address: a, bytes }).unwrap();
+    program.finish(&[1]);
+}
+
+#[test]
 fn large_pages_are_used_split_copied_and_collapsed() {
     everywhere(8 * 512, |program| {
         let a = program.call(anonymous(2 * LARGE, PageSize::Large)).unwrap();
