@@ -891,8 +891,8 @@ extern void quell_panic(const char *message,
 /// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
 /// * a text that isn't a policy, or that needs a mechanism that the library was built without,
 /// * features that contradict each other, and an unsupported number of CPUs,
-/// * memory of an engine that has a CPU online (`engine` only: it does not notice another engine's `cpus`, `slots` or
-///   `ledger`, and overwrites them),
+/// * memory of an engine that has a CPU online, and in a debug library also the memory of such a CPU. It overwrites
+///   another engine's `slots` and `ledger` unnoticed,
 /// * `start_secondary` in a library without the feature "secondary".
 ///
 /// Context: once, before any CPU is online.

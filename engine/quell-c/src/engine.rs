@@ -268,6 +268,18 @@ unsafe fn array<P: Place>(
     unsafe { core::slice::from_raw_parts(first, count) }
 }
 
+/// # Errors
+/// In a debug library, if the memory of these CPUs is that of a CPU that is online.
+fn are_offline(first: *const quell_cpu, count: usize) -> Result<(), Refusal> {
+    if crate::online::any_in(first, count) {
+        return Err(refusal(
+            quell_status::Online,
+            c"quell_setup.cpus or cpu_places is the memory of a CPU that is online: call quell_cpu_offline on it first",
+        ));
+    }
+    Ok(())
+}
+
 /// Examines the places of the CPUs.
 ///
 /// # Errors
@@ -282,7 +294,9 @@ unsafe fn are_places(first: *const *mut quell_cpu, count: usize) -> Result<(), R
     examine(first).map_err(refused)?;
     for cpu in 0..count {
         // SAFETY: within the array, as the caller promises.
-        examine(unsafe { *first.add(cpu) }).map_err(refused)?;
+        let place = unsafe { *first.add(cpu) };
+        examine(place).map_err(refused)?;
+        are_offline(place, 1)?;
     }
     Ok(())
 }
@@ -317,8 +331,8 @@ unsafe fn places(
 /// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
 /// * a text that isn't a policy, or that needs a mechanism that the library was built without,
 /// * features that contradict each other, and an unsupported number of CPUs,
-/// * memory of an engine that has a CPU online (`engine` only: it does not notice another engine's `cpus`, `slots` or
-///   `ledger`, and overwrites them),
+/// * memory of an engine that has a CPU online, and in a debug library also the memory of such a CPU. It overwrites
+///   another engine's `slots` and `ledger` unnoticed,
 /// * `start_secondary` in a library without the feature "secondary".
 ///
 /// Context: once, before any CPU is online.
@@ -434,6 +448,7 @@ unsafe fn make(engine: *mut quell_engine, setup: *const quell_setup) -> Result<(
     if setup.cpu_places.is_null() {
         let why = c"quell_setup.cpus is not aligned to QUELL_LINE_ALIGN";
         is_array(setup.cpus, cpus, why)?;
+        are_offline(setup.cpus, cpus)?;
     } else {
         // SAFETY: C vouches for the array.
         unsafe { are_places(setup.cpu_places, cpus) }?;

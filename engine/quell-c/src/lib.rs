@@ -63,6 +63,7 @@ pub mod lazy;
 mod left;
 pub mod machine;
 pub mod mistakes;
+mod online;
 pub mod panic;
 pub mod place;
 pub mod space;

@@ -308,6 +308,7 @@ impl EngineCell {
         }
         self.online.fetch_add(1, Ordering::Relaxed);
         engine.cpu_online();
+        crate::online::came(engine.this_cpu().state());
         Ok(())
     }
 
@@ -319,7 +320,9 @@ impl EngineCell {
         &self,
         current: Option<&AddressSpace<Machine>>,
     ) -> Result<(), quell_status> {
-        self.on_online_cpu()?.cpu_offline(current);
+        let engine = self.on_online_cpu()?;
+        engine.cpu_offline(current);
+        crate::online::went(engine.this_cpu().state());
         // Release pairs with the Acquire load of `online` in `is_in_use`: an engine is made here again only after this
         // CPU has left. Lost without it: this CPU's last writes could reach the new engine's memory.
         self.online.fetch_sub(1, Ordering::Release);

@@ -59,9 +59,10 @@ fn every_answer_is_right() {
 }
 
 #[test]
-fn a_batch_that_was_left_is_noticed_by_a_debug_library() {
+fn a_debug_library_notices_a_batch_that_was_left_and_memory_in_use() {
     with_libraries("tests/c/left.c", &[], |kernel, command| {
         let (ok, output) = run(command);
+        assert_eq!(output.contains("the memory is in use"), !kernel, "{output}");
         if kernel {
             return assert!(ok && output.contains("nothing was noticed"), "{output}");
         }

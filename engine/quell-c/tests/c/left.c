@@ -1,9 +1,9 @@
-/* Leaves a function without finishing its batch. A debug library must detect that at the next call, which uses the same
-   memory. */
+/* Makes an engine in the memory of another one's CPU, and leaves a function without finishing its batch. A debug library
+   must detect both: the batch at the next call, which uses the same memory. */
 #include "checks.h"
 #include "machine.h"
 
-static struct quell_engine engine;
+static struct quell_engine engine, first, second;
 static struct quell_cpu cpus[1];
 static struct quell_space space;
 
@@ -19,6 +19,13 @@ __attribute__((noinline)) static void unmap(quell_u64 page, bool fails)
 
 int main(void)
 {
+    DONE(engine_of_one_cpu(&first, cpus));
+    if (engine_of_one_cpu(&second, cpus) == QUELL_STATUS_ONLINE) {
+        printf("the memory is in use\n");
+        DONE(quell_cpu_offline(&first, NULL));
+        DONE(engine_of_one_cpu(&second, cpus));
+    }
+    DONE(quell_cpu_offline(&second, NULL));
     DONE(engine_of_one_cpu(&engine, cpus));
     DONE(quell_space_new(&engine, &space, 9));
     DONE(switch_to(&engine, HERE, NULL, &space));
