@@ -289,8 +289,8 @@ pub unsafe extern "C" fn quell_batch_finish(
 /// that of a run queue. It may put a thread on a list without a lock, or finish the batch itself. It must not call any
 /// other function of quell.
 /// quell_batch_finish refuses the batch until quell has called the callback. The callback may run before this function
-/// returns. On a machine that broadcasts invalidations it usually does, after the barrier that completes them. It runs
-/// later if a device has yet to answer, or if another CPU is checking started flushes.
+/// returns. On a machine that broadcasts invalidations it does, after the barrier that completes them, unless a device
+/// has yet to answer.
 ///
 /// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
 ///

@@ -1,16 +1,16 @@
 //! Tracks the started flushes that end with a callback.
 //!
-//! A CPU checks these flushes after it has answered requests ([`Flights::look`]), and when it starts one. Only one CPU
-//! checks at a time. A CPU that arrives meanwhile doesn't wait: it sets a mark ([`AGAIN`]), and the first CPU checks
-//! once more. So either the last CPU to answer or the CPU that is checking finds the flush over, and calls the
-//! callback. No callback is lost.
+//! A CPU checks these flushes after it has answered requests ([`Flights::look`]). Only one CPU checks at a time. A CPU
+//! that arrives meanwhile doesn't wait: it counts itself, and the first CPU checks once more. So either the last CPU to
+//! answer or the CPU that is checking finds the flush over, and calls the callback. The CPU that starts a flush checks
+//! too if no CPU must answer, or if one has come meanwhile. No callback is lost.
 
 use crate::held::BatchPlace;
 use crate::machine::Machine;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use quell::Hardware;
 
 /// A function of C's that quell calls at the end of a flush.
@@ -18,23 +18,19 @@ pub(crate) type Callback = extern "C" fn(argument: *mut c_void);
 
 /// The started flushes of an engine.
 pub(crate) struct Flights {
-    /// The number of started flushes.
-    count: AtomicUsize,
     /// The flushes that no CPU has checked yet, linked by [`BatchPlace::next`].
     arrived: AtomicPtr<BatchPlace>,
-    /// The state of the check: [`IDLE`], [`LOOKING`] or [`AGAIN`].
-    state: AtomicU32,
+    /// The number of times that a CPU came to check, in steps of [`CAME`], and [`LOOKING`] while one checks.
+    state: AtomicU64,
     /// The flushes that a check found unfinished, linked likewise. Only the CPU that checks uses it.
     waiting: UnsafeCell<*mut BatchPlace>,
 }
 
-const IDLE: u32 = 0;
-const LOOKING: u32 = 1;
-/// A CPU checks, and another CPU has answered since it began.
-const AGAIN: u32 = 2;
+const LOOKING: u64 = 1;
+const CAME: u64 = 2;
 
-// SAFETY: only the CPU that has changed `state` from IDLE uses `waiting`. A batch that was added is used by that CPU
-// alone until its callback is called.
+// SAFETY: only the CPU that has set LOOKING uses `waiting`. A batch that was added is used by that CPU alone until its
+// callback is called.
 unsafe impl Sync for Flights {}
 // SAFETY: no part of it belongs to a thread.
 unsafe impl Send for Flights {}
@@ -42,9 +38,8 @@ unsafe impl Send for Flights {}
 impl Flights {
     pub(crate) const fn new() -> Self {
         Flights {
-            count: AtomicUsize::new(0),
             arrived: AtomicPtr::new(null_mut()),
-            state: AtomicU32::new(IDLE),
+            state: AtomicU64::new(0),
             waiting: UnsafeCell::new(null_mut()),
         }
     }
@@ -54,33 +49,37 @@ impl Flights {
     /// # Safety
     /// As for [`BatchPlace::start`]; until the callback is called, no code uses the batch for anything else.
     pub(crate) unsafe fn start(&self, batch: *mut BatchPlace, hw: &Machine) {
-        // We count before we post the requests, so that a CPU that answers one of them sees the count. Relaxed: posting
-        // releases it.
-        self.count.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { BatchPlace::start(batch, true) };
+        // Acquire, here and below: we see the answers of every CPU whose check this number counts.
+        let came = self.state.load(Ordering::Acquire);
+        // SAFETY: as the caller promises. No other CPU uses the batch before it's in the list.
+        if unsafe { !BatchPlace::start(batch, true) && BatchPlace::is_over(batch) } {
+            let were_on = hw.mask_interrupts();
+            // SAFETY: it's over, and its callback was written.
+            unsafe { BatchPlace::announce(batch) };
+            hw.restore_interrupts(were_on);
+            return;
+        }
         let mut first = self.arrived.load(Ordering::Relaxed);
         loop {
             // SAFETY: not in the list yet, so no other CPU uses it.
             unsafe { (*batch).next.store(first, Ordering::Relaxed) };
-            // Release pairs with the Acquire swap in `look`: the CPU that checks sees the flight.
-            let order = (Ordering::Release, Ordering::Relaxed);
+            // AcqRel pairs with the swap in `look_once`: the CPU that checks later sees the flight. We see that a CPU
+            // came whose check has emptied the list before.
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
             let added = (self.arrived).compare_exchange_weak(first, batch, order.0, order.1);
             match added {
                 Ok(_) => break,
                 Err(other) => first = other,
             }
         }
-        // All targets may have answered before the batch was in the list: then no other CPU would check it.
-        self.look(hw);
+        // A CPU that answered and checked before the batch was in the list has missed it.
+        if self.state.load(Ordering::Acquire) != came {
+            self.look(hw);
+        }
     }
 
     /// Calls the callback of every flush that is over.
     pub(crate) fn look(&self, hw: &Machine) {
-        // Relaxed: a CPU that has answered a request of the flush sees the count.
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return;
-        }
         // We mask interrupts: a thread that is preempted during the check would delay all callbacks.
         let were_on = hw.mask_interrupts();
         self.look_masked();
@@ -89,22 +88,22 @@ impl Flights {
 
     /// Looks like [`Flights::look`]. Interrupts are masked.
     pub(crate) fn look_masked(&self) {
-        // Relaxed: as in `look`.
-        if self.count.load(Ordering::Relaxed) == 0 {
+        // AcqRel, here and below: the CPU that checks sees the answers of every CPU that it finds to have come. Without
+        // it, it could miss a flush that is over.
+        let mut seen = self.state.fetch_add(CAME, Ordering::AcqRel).wrapping_add(CAME);
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let looks = |seen| self.state.compare_exchange(seen, seen | LOOKING, order.0, order.1);
+        // A CPU that came later, or that checks, finds that this one has come.
+        if seen & LOOKING != 0 || looks(seen).is_err() {
             return;
         }
-        // AcqRel, here and below: the CPU that checks sees every answer that precedes a mark that it finds. Without it,
-        // it could miss a flush that is over.
-        if self.state.swap(AGAIN, Ordering::AcqRel) == IDLE {
-            loop {
-                self.state.swap(LOOKING, Ordering::AcqRel);
-                // SAFETY: only this CPU checks.
-                unsafe { self.look_once() };
-                let order = (Ordering::AcqRel, Ordering::Acquire);
-                let ended = (self.state).compare_exchange(LOOKING, IDLE, order.0, order.1);
-                if ended.is_ok() {
-                    break;
-                }
+        seen |= LOOKING;
+        loop {
+            // SAFETY: only this CPU checks.
+            unsafe { self.look_once() };
+            match self.state.compare_exchange(seen, seen & !LOOKING, order.0, order.1) {
+                Ok(_) => return,
+                Err(now) => seen = now,
             }
         }
     }
@@ -112,12 +111,12 @@ impl Flights {
     /// Checks each flush once.
     ///
     /// # Safety
-    /// This CPU has changed the state from IDLE.
+    /// This CPU has set LOOKING.
     unsafe fn look_once(&self) {
         let mut lists = [
             // SAFETY: only this CPU uses it.
             unsafe { self.waiting.get().replace(null_mut()) },
-            self.arrived.swap(null_mut(), Ordering::Acquire),
+            self.arrived.swap(null_mut(), Ordering::AcqRel),
         ];
         for list in &mut lists {
             while let Some(batch) = core::ptr::NonNull::new(*list).map(core::ptr::NonNull::as_ptr) {
@@ -125,7 +124,6 @@ impl Flights {
                 unsafe {
                     *list = (*batch).next.load(Ordering::Relaxed);
                     if BatchPlace::is_over(batch) {
-                        self.count.fetch_sub(1, Ordering::Relaxed);
                         BatchPlace::announce(batch);
                     } else {
                         (*batch).next.store(*self.waiting.get(), Ordering::Relaxed);

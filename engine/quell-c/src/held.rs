@@ -100,10 +100,12 @@ pub(crate) enum BatchContent {
 
 impl BatchPlace {
     const SEAL: u64 = 0x0071_7565_6c6c_0b01;
-    /// The flush was started without a callback, or its callback was called.
+    /// The flush was started without a callback.
     const IN_FLIGHT: u64 = 0x0071_7565_6c6c_0b02;
     /// The flush was started with a callback, which wasn't called yet.
     const ANNOUNCED: u64 = 0x0071_7565_6c6c_0b03;
+    /// The flush is over, and its callback was called.
+    const OVER: u64 = 0x0071_7565_6c6c_0b04;
     /// The value of `quell_run.of` if there is no run. No space's address yields it.
     const NO_RUN: usize = 1;
 
@@ -296,17 +298,18 @@ impl BatchPlace {
         }
     }
 
-    /// Starts the flush of this batch. `announced` is set if [`crate::flight`] ends it.
+    /// Starts the flush of this batch. `announced` is set if [`crate::flight`] ends it. Returns whether another CPU must
+    /// answer.
     ///
     /// # Safety
     /// `room` holds a batch that isn't borrowed, and no other code uses it.
-    pub(crate) unsafe fn start(room: *mut BatchPlace, announced: bool) {
+    pub(crate) unsafe fn start(room: *mut BatchPlace, announced: bool) -> bool {
         // SAFETY: as the caller promises. From here on until `land` only the flush refers to the batch.
         unsafe {
-            let flight = (*room).batch.assume_init_mut().start();
-            (&raw mut (*room).flight).write(MaybeUninit::new(flight));
+            let asked = (*room).batch.assume_init_mut().start_in(&mut (*room).flight);
             let seal = if announced { Self::ANNOUNCED } else { Self::IN_FLIGHT };
             (*room).seal.store(seal, Ordering::Relaxed);
+            asked
         }
     }
 
@@ -328,7 +331,7 @@ impl BatchPlace {
         let (callback, argument) = unsafe { (*room).callback.assume_init_read() };
         // Release pairs with the Acquire load of `held`: the owner sees the flush as it is now.
         // SAFETY: as above.
-        unsafe { (*room).seal.store(Self::IN_FLIGHT, Ordering::Release) };
+        unsafe { (*room).seal.store(Self::OVER, Ordering::Release) };
         callback(argument);
     }
 
@@ -338,9 +341,11 @@ impl BatchPlace {
     /// As [`BatchPlace::is_over`]. Afterwards `room` holds an empty batch.
     pub(crate) unsafe fn land(room: *mut BatchPlace) {
         // SAFETY: as the caller promises; the flight is dropped only once, because the seal changes. The drop waits for
-        // the end of the flush.
+        // the end of the flush. Of a flush that is over, the drop would do nothing.
         unsafe {
-            (*room).flight.assume_init_drop();
+            if (*room).seal.load(Ordering::Relaxed) != Self::OVER {
+                (*room).flight.assume_init_drop();
+            }
             (*room).seal.store(Self::SEAL, Ordering::Relaxed);
         }
     }
@@ -362,7 +367,9 @@ pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<BatchContent, quell
     match unsafe { (*room).seal.load(Ordering::Acquire) } {
         // SAFETY: the seal was written with the batch.
         BatchPlace::SEAL => Ok(BatchContent::Batch(unsafe { (*room).batch.assume_init_mut() })),
-        BatchPlace::IN_FLIGHT if cfg!(feature = "start") => Ok(BatchContent::InFlight(room)),
+        BatchPlace::IN_FLIGHT | BatchPlace::OVER if cfg!(feature = "start") => {
+            Ok(BatchContent::InFlight(room))
+        }
         BatchPlace::ANNOUNCED if cfg!(feature = "start") => Ok(BatchContent::Announced(room)),
         _ => Err(quell_status::NoBatch),
     }

@@ -202,6 +202,20 @@ impl CpuSet {
         }
     }
 
+    /// Removes members in ascending order while `gone` returns `true`. Returns whether none is left.
+    #[inline(always)]
+    pub(crate) fn remove_while(&mut self, mut gone: impl FnMut(CpuId) -> bool) -> bool {
+        for (index, word) in self.words.as_mut_slice().iter_mut().enumerate() {
+            while *word != 0 {
+                if !gone(CpuId(64 * index as u16 + word.trailing_zeros() as u16)) {
+                    return false;
+                }
+                *word &= *word - 1;
+            }
+        }
+        true
+    }
+
     /// Iterates over the members in ascending order.
     #[inline]
     pub fn iter(&self) -> Members<'_> {

@@ -14,7 +14,7 @@
 
 use crate::addr::Frame;
 use crate::batch::{Batch, BatchChanges, SpaceRef};
-use crate::cpu_set::{CpuId, CpuSet};
+use crate::cpu_set::CpuSet;
 use crate::engine::Engine;
 use crate::flush::SPACES;
 use crate::flush_info::FlushInfo;
@@ -29,10 +29,12 @@ use crate::space::AddressSpace;
 use crate::stack::InlineQueue;
 use crate::this_cpu::Cpu;
 use crate::word::Word;
+use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A flush under way: made by [`Cpu::start_flush`], checked by [`FlushInFlight::is_done`].
+/// A flush under way: filled in its place by [`Cpu::start_flush`], checked by [`FlushInFlight::is_done`].
+#[derive(Default)]
 struct StartedFlush {
     /// The targets that have not answered yet.
     targets: CpuSet,
@@ -43,20 +45,6 @@ struct StartedFlush {
     barrier: bool,
     /// Covers all invalidations that were sent to devices.
     told: SecondaryMark,
-}
-
-impl StartedFlush {
-    /// Makes a flush without targets. We fill it in its place, because moving a set of CPUs takes long.
-    #[inline]
-    fn none() -> Self {
-        StartedFlush {
-            targets: CpuSet::none(),
-            until: WaitGoal::Done,
-            first: None,
-            barrier: false,
-            told: SecondaryMark::default(),
-        }
-    }
 }
 
 impl<H: Hardware> Cpu<'_, H> {
@@ -103,32 +91,16 @@ impl<H: Hardware> Engine<'_, H> {
     ///
     /// It checks one target after the other. Each must have answered the posts that it had when it was first checked,
     /// so later posts don't delay the end.
+    #[inline]
     fn has_answers(&self, awaited: &mut StartedFlush) -> bool {
-        loop {
-            // [mutant SkipWait]
-            let next = awaited.targets.iter().next();
-            let Some(target) = next else {
-                return true;
-            };
+        let StartedFlush { targets, until, first, .. } = awaited;
+        // [mutant SkipWait]
+        targets.remove_while(|target| {
             let inbox = &self.cpu(target).inbox;
-            let number = match awaited.first {
-                Some(number) => Some(number),
-                None => inbox.awaited(),
-            };
-            if let Some(number) = number
-                && !inbox.has_reached(number, awaited.until)
-            {
-                awaited.first = Some(number);
-                return false;
-            }
-            awaited.first = None;
-            awaited.targets.remove(target);
-        }
-    }
-
-    /// Counts a started flush as over. While the count isn't zero, targets report their answers to the machine.
-    fn end_started(&self) {
-        self.started.fetch_add(u64::MAX, Relaxed);
+            let number = first.take().or_else(|| inbox.awaited());
+            *first = number.filter(|&number| !inbox.has_reached(number, *until));
+            first.is_none()
+        })
     }
 }
 
@@ -184,7 +156,7 @@ where
             return false;
         }
         if engine.broadcasts().is_none() {
-            engine.end_started();
+            engine.started.fetch_add(u64::MAX, Relaxed);
         }
         self.overflow = None;
         self.end_all_pending();
@@ -246,19 +218,37 @@ impl<'e, S: SpaceRef, L: FrameList, const N: usize> Batch<'e, S, L, N> {
     /// It flushes this CPU's own entries and interrupts the other CPUs, or broadcasts invalidations. Never waits for a
     /// CPU or a device.
     pub fn start(&mut self) -> FlushInFlight<'_, 'e, S, L, N> {
-        self.lose_borrowed();
-        let mut flight = FlushInFlight { batch: None, awaited: Some(StartedFlush::none()) };
-        if let Some(started) = &mut flight.awaited
-            && !self.unflushed.start(started)
-        {
-            flight.awaited = None;
-        }
-        flight.batch = Some(self);
+        let mut flight = FlushInFlight { batch: None, awaited: Some(StartedFlush::default()) };
+        flight.begin(self);
         flight
+    }
+
+    /// Starts a flush like [`Batch::start`], and makes it in `place`: a move would copy a set of CPUs.
+    ///
+    /// Returns whether another CPU must answer, which then calls [`Hardware::flush_answered`].
+    #[inline]
+    pub fn start_in<'b>(
+        &'b mut self,
+        place: &mut MaybeUninit<FlushInFlight<'b, 'e, S, L, N>>,
+    ) -> bool {
+        let flight = FlushInFlight { batch: None, awaited: Some(StartedFlush::default()) };
+        place.write(flight).begin(self)
     }
 }
 
-impl<'b, S: SpaceRef, L: FrameList, const N: usize> FlushInFlight<'b, '_, S, L, N> {
+impl<'b, 'e, S: SpaceRef, L: FrameList, const N: usize> FlushInFlight<'b, 'e, S, L, N> {
+    /// Returns whether another CPU must answer.
+    #[inline]
+    fn begin(&mut self, batch: &'b mut Batch<'e, S, L, N>) -> bool {
+        batch.lose_borrowed();
+        let started = self.awaited.as_mut().is_some_and(|awaited| batch.unflushed.start(awaited));
+        if !started {
+            self.awaited = None;
+        }
+        self.batch = Some(batch);
+        self.awaited.as_ref().is_some_and(|awaited| !awaited.targets.is_empty())
+    }
+
     /// Returns whether the flush is over. If so, [`FlushInFlight::finish`] doesn't wait.
     ///
     /// You may call it on any CPU, any number of times. It checks the targets in turn, up to the first one that hasn't
@@ -276,11 +266,6 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> FlushInFlight<'b, '_, S, L, 
             self.awaited = None;
         }
         over
-    }
-
-    /// Returns the next target that hasn't answered, if any.
-    fn first_target(&self) -> Option<CpuId> {
-        self.awaited.as_ref()?.targets.iter().next()
     }
 
     /// Waits until the flush is over, and returns the frames, like [`Batch::finish`].
@@ -305,7 +290,8 @@ impl<'b, S: SpaceRef, L: FrameList, const N: usize> FlushInFlight<'b, '_, S, L, 
             engine.assert_may_wait();
             let (me, mut turns) = (engine.this_cpu(), 0);
             while !self.is_done() {
-                match self.first_target() {
+                let awaited = self.awaited.as_ref();
+                match awaited.and_then(|awaited| awaited.targets.iter().next()) {
                     Some(target) => me.wait_a_turn_for(target, &mut turns),
                     None => me.wait_a_turn(),
                 }

@@ -103,11 +103,12 @@ pub(crate) enum PostOutcome {
 }
 
 /// The progress that a target must reach before an initiator stops waiting.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum WaitGoal {
     /// The target has taken the request. It flushes before it returns to code that could access user memory.
     Received,
     /// The target has flushed.
+    #[default]
     Done,
 }
 
