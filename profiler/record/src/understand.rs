@@ -64,7 +64,7 @@ fn owner(function: &str) -> &'static str {
 }
 
 /// The largest ratio of the recording's length to that of its windows at which windows show nearly all running threads.
-const WHOLE: f64 = 1.25;
+pub(crate) const WHOLE: f64 = 1.25;
 
 impl Report {
     /// Computes the report. With `only`, sites, programs and advice are limited to that program.

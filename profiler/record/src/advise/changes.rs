@@ -178,15 +178,11 @@ impl Program {
         let refaults: u64 = givers().map(|site| site.refaults).sum();
         // Ranges may have been empty when they were given back. If not, their pages were filled before, or are missing
         // from the program's memory now.
-        let filled = faults as f64 * scales.faults(from, name);
+        let filled = filled(from, scales, name);
         let kept = from
             .ran(name)
             .filter(|_| filled > 0.0)
             .map_or(0.0, |ran| filled / (filled + ran.shrank_pages as f64));
-        let forks = !from.begins_known || known.is_some_and(|program| program.forked);
-        // All its processes together held no more pages than this.
-        let held = from.ran(name).filter(|ran| !forks && ran.peak_pages > 0);
-        let once = held.map(|ran| (ran.processes.max(1) * ran.peak_pages) as f64);
         // The kernel reclaims or moves pages of any program. It copies or forks only those of the running one.
         let own = |site: &Site| ["copy-on-write", "fork"].contains(&&*site.place.call);
         let may = |site: &&Site| {
@@ -207,10 +203,9 @@ impl Program {
             of.map(|(pages, count)| pages / count)
         };
         let returned = |site: &Site| (keeper(site), site.place.clone(), returned(site, mean(site)));
-        let is_summed = from.sites.iter().any(|site| site.summed.is_some());
         Program {
-            forks,
-            again: once.filter(|_| is_summed).map_or(0.0, |once| (filled - once).max(0.0)),
+            forks: forks(from, name),
+            again: filled_again(from, scales, name),
             returned: from.sites.iter().filter(may).map(returned).collect(),
             elapsed_ns: from.elapsed_ns(),
             demand: (faults as f64 * PAGE / given).min(1.0).max(kept),
@@ -249,6 +244,26 @@ impl Program {
         let most = (seen + self.unclaimed * site.bytes as f64).min(pages);
         most.max(seen)
     }
+}
+
+/// Returns the page faults of a program.
+fn filled(from: &Attribution, scales: SampleScales, name: &str) -> f64 {
+    let known = from.programs.iter().find(|program| &*program.name == name);
+    known.map_or(0.0, |program| program.faults as f64 * scales.faults(from, name))
+}
+
+fn forks(from: &Attribution, name: &str) -> bool {
+    let known = from.programs.iter().find(|program| &*program.name == name);
+    !from.begins_known || known.is_some_and(|program| program.forked)
+}
+
+/// Returns the page faults of a program that certainly filled memory again, because it never held so many pages.
+pub(crate) fn filled_again(from: &Attribution, scales: SampleScales, name: &str) -> f64 {
+    let is_summed = from.sites.iter().any(|site| site.summed.is_some());
+    // All its processes together held no more pages than this.
+    let held = from.ran(name).filter(|ran| !forks(from, name) && ran.peak_pages > 0);
+    let once = held.filter(|_| is_summed).map(|ran| (ran.processes.max(1) * ran.peak_pages) as f64);
+    once.map_or(0.0, |once| (filled(from, scales, name) - once).max(0.0))
 }
 
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: &Program) -> Vec<Proposal> {

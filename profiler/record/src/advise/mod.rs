@@ -26,6 +26,7 @@ use crate::attribute::site::Site;
 use crate::figures::{Range, count, counted, percents, time};
 use crate::line::Line;
 use crate::scales::{Kernel, SampleScales};
+pub(crate) use changes::filled_again;
 pub use knobs::Knob;
 
 /// The least gain to advise for, as a share of a program's CPU time.

@@ -2,9 +2,11 @@
 
 use super::Answer;
 use super::judged::MATTERS;
+use crate::advise::filled_again;
 use crate::figures::{Range, count, percent, percents, time};
 use crate::line::Line;
-use crate::scales::RAN_NS;
+use crate::scales::{RAN_NS, SampleScales};
+use crate::understand::WHOLE;
 
 pub(super) struct FaultCost<'r> {
     /// The program; `None` for all of them.
@@ -78,11 +80,18 @@ impl Answer<'_> {
         FaultCost::of(Some(&most.comm), most.faults, times, each)
     }
 
+    /// Returns the page faults that refilled memory: at least those that a command had beyond the memory that it held.
+    fn refaults(&self, filling: Option<&FaultCost<'_>>) -> u64 {
+        let seen: u64 = self.sites.iter().map(|site| site.refaults).sum();
+        let again = |name| filled_again(self.from, SampleScales::of(self.from), name) as u64;
+        seen.max(filling.and_then(|of| of.name).map_or(0, again))
+    }
+
     /// Reports other costs: system time, page faults, refaults, and `mmap_lock`.
     pub(super) fn besides(&self) -> Option<Line> {
         let locked: f64 = self.sites.iter().map(|site| site.locked_ns).sum();
-        let refaults: u64 = self.sites.iter().map(|site| site.refaults).sum();
         let filling = self.filling();
+        let refaults = self.refaults(filling.as_ref());
         if locked <= 0.0 && refaults == 0 && filling.is_none() {
             return None;
         }
@@ -102,8 +111,10 @@ impl Answer<'_> {
             }
         }
         if refaults > 0 {
+            // A window doesn't show memory that was given back before it.
+            let least = if self.from.scale_of_time() > WHOLE { " or more" } else { "" };
             line = line
-                .text(count(refaults))
+                .text(format!("{}{least}", count(refaults)))
                 .remark(match filling {
                     Some(_) => "",
                     None => " page faults",

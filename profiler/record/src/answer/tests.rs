@@ -1,6 +1,7 @@
 //! Checks that every answer fits on a terminal and has complete sentences.
 
-use crate::perf::{Change, Host, Item};
+use crate::attribute::site::Site;
+use crate::perf::{Change, CpuTime, Flushes, Host, Item};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -182,6 +183,34 @@ fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_
     );
     report.programs.truncate(1);
     assert_eq!(labels(&report, None)[5..], ["Most from", "", "Each flush", "Pays most", "Besides"]);
+}
+
+#[test]
+fn a_command_refilled_at_least_what_it_never_held() {
+    let besides = |windows_ns| {
+        let mut from = of("the command server", "server");
+        (from.begins_known, from.windows_ns, from.times) = (true, windows_ns, Some((0, 1_000)));
+        from.programs.iter_mut().for_each(|program| program.faults = 100);
+        from.ran.push(CpuTime {
+            comm: "server".into(),
+            user_ns: 1_000_000_000,
+            faults: 10_000,
+            processes: 1,
+            peak_pages: 1_000,
+            ..CpuTime::default()
+        });
+        from.sites.push(Site { summed: Some(Flushes::default()), ..Site::default() });
+        let report = Report { ns: 1_000, ..Report::default() };
+        let lines = answer(&from, &report, 0.0, 0.0, None, None);
+        let line = lines.into_iter().find(|line| line.starts_with("Besides"));
+        line.unwrap_or_default()
+    };
+    for (windows_ns, expected) in
+        [(None, ", 9 000 refilled"), (Some(500), ", 9 000 or more refilled")]
+    {
+        let line = besides(windows_ns);
+        assert!(line.contains(expected), "{line}");
+    }
 }
 
 proptest! {

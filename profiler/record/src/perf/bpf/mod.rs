@@ -17,8 +17,6 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use quell_workloads::numbers::median;
-
 use crate::perf::sample::Flushes;
 use kernel::{Buffer, Program};
 use programs::{Maps, place, site, slot, victim};
@@ -28,8 +26,6 @@ use programs::{Maps, place, site, slot, victim};
 pub struct Sums {
     cpus: usize,
     programs: ProgramSet,
-    /// A second copy of the programs, whose sums we discard. It doubles their own work.
-    copy: ProgramSet,
     buffer: Buffer,
 }
 
@@ -123,44 +119,19 @@ impl Sums {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let cpus = possible_cpus()?;
-        let mut sums = Self {
-            cpus,
-            programs: ProgramSet::load(cpus, flush)?,
-            copy: ProgramSet::load(cpus, flush)?,
-            buffer: Buffer::default(),
-        };
-        sums.set(true, false)?;
+        let mut sums =
+            Self { cpus, programs: ProgramSet::load(cpus, flush)?, buffer: Buffer::default() };
+        sums.set(true)?;
         Ok(sums)
     }
 
-    /// Measures the cost of an open tracepoint for a flush: that of the first program, without the program's own work.
+    /// Attaches or detaches the programs.
     ///
-    /// `flush` flushes many times, and returns the time of one flush. No program may be attached. Returns `None` if
-    /// the kernel refuses, or if `flush` does.
-    pub fn open_ns(flush: impl Fn() -> Option<f64>) -> Option<f64> {
-        const ROUNDS: usize = 5;
-        let load = || Program::load(&programs::nothing()).ok();
-        let programs = [load()?, load()?];
-        let mut times = [const { Vec::new() }; 3];
-        for _ in 0..ROUNDS {
-            let mut attached = Vec::new();
-            times[0].push(flush()?);
-            for (program, times) in programs.iter().zip(&mut times[1..]) {
-                attached.push(program.attach(c"tlb_flush").ok()?);
-                times.push(flush()?);
-            }
-        }
-        let [none, one, two] = times.map(|mut times| median(&mut times));
-        // The second costs only its own work.
-        Some((2.0 * one? - none? - two?).max(0.0))
-    }
-
-    /// Attaches or detaches the programs, and their second copy.
-    ///
-    /// We need the copy to measure the cost of summing. It works as much as the first one, and its sums are discarded.
-    pub fn set(&mut self, once: bool, twice: bool) -> io::Result<()> {
-        self.programs.set(once)?;
-        self.copy.set(twice)
+    /// Requests that have not ended are forgotten. Otherwise an interrupt after the pause could end one, and its wait
+    /// would contain the pause.
+    pub fn set(&mut self, run: bool) -> io::Result<()> {
+        self.programs.set(run)?;
+        if run { Ok(()) } else { self.programs.maps.queued.take(&mut self.buffer, |_, _| {}) }
     }
 
     /// Makes the kernel time the programs until the returned descriptor is dropped.
@@ -198,9 +169,6 @@ impl Sums {
             let sum = Flushes { interrupts: values.iter().sum(), ..Flushes::default() };
             taken.sums.push((SumOf::Queued(word(key, 0)), sum, 0));
         })?;
-        if !self.copy.attached.is_empty() {
-            self.copy.maps.sites.take(buffer, |_, _| {})?;
-        }
         for cpu in 0..self.cpus as u32 {
             taken.hold(&self.programs.maps.slots.get(&cpu.to_ne_bytes())?);
         }
@@ -290,12 +258,11 @@ mod tests {
         const FLUSH: u64 = 0x1234;
         const WORK: u64 = 0x5678;
         let cpus = possible_cpus().unwrap();
-        let load = || ProgramSet::load(cpus, FLUSH);
-        let (programs, copy) = match (load(), load()) {
-            (Ok(programs), Ok(copy)) => (programs, copy),
-            (Err(refused), _) | (_, Err(refused)) => return eprintln!("NOT RUN: {refused}"),
+        let programs = match ProgramSet::load(cpus, FLUSH) {
+            Ok(programs) => programs,
+            Err(refused) => return eprintln!("NOT RUN: {refused}"),
         };
-        let mut sums = Sums { cpus, programs, copy, buffer: Buffer::default() };
+        let mut sums = Sums { cpus, programs, buffer: Buffer::default() };
         // A request and its target share this CPU's slot.
         let mut here = CpuSet::new();
         here.set(rustix::thread::sched_getcpu());
@@ -303,26 +270,33 @@ mod tests {
         // Whatever is queued while `flush` is detached would wait until it is attached again.
         let order = sums.programs.programs.each_ref().map(|(name, _)| *name);
         assert_eq!(order[2..], [c"tlb_flush", c"csd_queue_cpu"]);
-        let [entry, exit, flush, queue] = &sums.programs.programs;
-        let target = || {
+        let asked = |sums: &Sums| {
+            let [_, _, flush, queue] = &sums.programs.programs;
+            flush.1.run(&[4, 1]).unwrap();
+            queue.1.run(&[0, 0, FLUSH, WORK]).unwrap();
+        };
+        let target = |sums: &Sums| {
+            let [entry, exit, ..] = &sums.programs.programs;
             entry.1.run(&[FLUSH, WORK]).unwrap();
             exit.1.run(&[FLUSH, WORK]).unwrap();
         };
-        let requested = || {
-            flush.1.run(&[4, 1]).unwrap();
-            queue.1.run(&[0, 0, FLUSH, WORK]).unwrap();
-            target();
-        };
-        requested();
+        asked(&sums);
+        target(&sums);
         std::thread::sleep(Duration::from_millis(50));
-        target();
-        requested();
+        target(&sums);
+        // Summing pauses while a target is late. After the pause it flushes for another request.
+        asked(&sums);
+        sums.set(false).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        target(&sums);
+        asked(&sums);
+        target(&sums);
         let taken = sums.take().unwrap();
         let mut all = Flushes::default();
         let places = taken.sums.iter().chain(&taken.held);
         let places = places.filter(|(of, ..)| matches!(of, SumOf::Place(_)));
         places.for_each(|(_, flushes, _)| all.add(flushes));
-        assert_eq!((all.flushes, all.remote, all.interrupts), (2, 2, 2));
+        assert_eq!((all.flushes, all.remote, all.interrupts), (3, 3, 3));
         assert!(all.waited_ns > 0 && all.waited_ns < 40_000_000, "{all:?}");
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Maps {
     /// The number of times that other work was queued, by function and process.
     pub(super) others: Map,
     /// The initiator's CPU plus one, by the address of the queued work.
-    queued: Map,
+    pub(super) queued: Map,
     /// The address of the kernel's function that flushes for another CPU.
     flush: u64,
 }
@@ -440,11 +440,6 @@ pub(super) fn queue(maps: &Maps) -> Vec<u64> {
     increment(asm, 0);
     asm.here(end);
     asm.finish()
-}
-
-/// Builds a program that does nothing.
-pub(super) fn nothing() -> Vec<u64> {
-    Assembler::default().finish()
 }
 
 /// Builds the program for `csd_function_entry`, with the function and the work. The initiator's own part has no work.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::cost::Mode;
 use super::frequent;
 use super::host::now_ns;
 use super::memory;
@@ -38,8 +37,8 @@ struct Total {
     thread: u32,
     /// Whether the process has ended, and nothing is left to write.
     is_over: bool,
-    /// A time before its first flush, and the length of all stops until then.
-    since: Option<(u64, u64)>,
+    /// A moment before its first flush.
+    since: Option<Moment>,
 }
 
 impl Total {
@@ -71,15 +70,11 @@ impl Total {
 
     /// Returns the flushes that aren't written yet, and marks them as written.
     ///
-    /// `scale` makes up for stops. Interrupts have its factor. Not every flush sends one, so flushes have the factor of
-    /// the time since the place was first seen.
+    /// `scale` makes up for stops.
     fn tell(&mut self, scale: Option<Scale>) -> Flushes {
         let mut all = self.all();
-        if let Some(Scale { interrupts, now }) = scale {
-            let (since_ns, stopped_ns) = *self.since.get_or_insert(now);
-            let all_ns = now.0.saturating_sub(since_ns);
-            let missed_ns = now.1.saturating_sub(stopped_ns).min(all_ns);
-            let flushes = all.times(time_factor(missed_ns, all_ns - missed_ns));
+        if let Some(Scale { interrupts, flushes }) = scale {
+            let flushes = all.times(flushes);
             all = all.times(interrupts);
             all.flushes = flushes.flushes.max(all.remote);
             (all.full, all.pages) = (flushes.full, flushes.pages);
@@ -90,11 +85,49 @@ impl Total {
     }
 }
 
-/// What makes up for stops: the factor of interrupts, and the time with that of stops until then.
+/// The factors that make up for stops.
+///
+/// Interrupts have the factor of the kernel's own count. Not every flush sends one, so flushes have the factor of time.
 #[derive(Clone, Copy)]
 struct Scale {
     interrupts: f64,
-    now: (u64, u64),
+    flushes: f64,
+}
+
+impl Scale {
+    /// Computes the factors of what happened between two moments.
+    fn between(since: Moment, until: Moment) -> Self {
+        let all_ns = until.ns.saturating_sub(since.ns);
+        let mut stopped = until.stopped.since(since.stopped);
+        stopped.ns = stopped.ns.min(all_ns);
+        let summed_ns = all_ns - stopped.ns;
+        let summed = until.summed.saturating_sub(since.summed);
+        Self {
+            interrupts: interrupt_factor(stopped, summed_ns, summed),
+            flushes: time_factor(stopped.ns, summed_ns),
+        }
+    }
+}
+
+/// A moment of the recording.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    ns: u64,
+    /// All stops until then, and the length of the one that lasts.
+    stopped: Stop,
+    stop_ns: u64,
+    /// The interrupts that were summed until then.
+    summed: u64,
+}
+
+impl Moment {
+    /// Returns this moment without the time since a program's end.
+    fn at_end(self, end_ns: u64) -> Self {
+        let late_ns = self.ns.saturating_sub(end_ns);
+        let mut at_end = Self { ns: self.ns - late_ns, ..self };
+        at_end.stopped.ns -= late_ns.min(self.stop_ns);
+        at_end
+    }
 }
 
 /// The kernel's sums, and the part of them that was written.
@@ -107,19 +140,20 @@ pub(super) struct SumReader {
     took: u64,
     /// Flushes for which the kernel had no room.
     pub(super) lost: u64,
-    begun_ns: u64,
-    /// All flushes since then: those taken from the kernel, and those that CPUs hold.
+    begun: Moment,
+    /// All flushes since then, and those of the recorded processes: those taken from the kernel, and those that CPUs hold.
     seen: Total,
-    /// The cost of the tracepoint for a flush, besides the programs.
-    pub(super) open_ns: f64,
+    wanted: Total,
+    /// The cost of a flush besides the run of the programs, and of that run by the kernel's clock.
+    open_ns: f64,
+    run_ns: f64,
     /// The timing of the programs, with the time and the flushes before it.
     timing: Option<(OwnedFd, u64, u64)>,
-    pub(super) flush_ns: Option<f64>,
     /// The start of the current stop of summing, and all earlier stops together.
     stop: Option<Stop>,
     stopped: Stop,
-    /// The time of the last reading, and the length of all stops until then.
-    taken_at: (u64, u64),
+    /// The moment of the last reading.
+    taken_at: Moment,
 }
 
 /// A moment, or a stretch of time: nanoseconds, and interrupts by the kernel's own count.
@@ -152,75 +186,78 @@ impl SumReader {
     pub(super) fn open(symbols: &mut Symbols) -> Result<Self, String> {
         let flush = symbols.address(FLUSH);
         let flush = flush.ok_or_else(|| format!("/proc/kallsyms shows no {FLUSH}"))?;
-        let open_ns = Sums::open_ns(memory::flush_ns).unwrap_or(0.0);
-        let sums = Sums::open(flush).map_err(|error| match error.raw_os_error() {
+        let refused = |error: io::Error| match error.raw_os_error() {
             Some(libc::EPERM) => "this needs CAP_BPF and CAP_PERFMON".to_owned(),
             _ => error.to_string(),
-        })?;
+        };
+        let mut sums = Sums::open(flush).map_err(refused)?;
+        let (open_ns, run_ns) = price(&mut sums).map_err(refused)?;
         Ok(Self {
             sums,
             totals: FxHashMap::default(),
             holding: Vec::new(),
             took: 0,
             lost: 0,
-            begun_ns: now_ns(),
+            begun: Moment { ns: now_ns(), ..Moment::default() },
             seen: Total::default(),
+            wanted: Total::default(),
             open_ns,
+            run_ns,
             timing: None,
-            flush_ns: None,
             stop: None,
             stopped: Stop::default(),
-            taken_at: (now_ns(), 0),
+            taken_at: Moment { ns: now_ns(), ..Moment::default() },
         })
     }
 
     /// Discards all sums until now.
-    pub(super) fn begin(&mut self) -> io::Result<()> {
-        self.take()?;
+    pub(super) fn begin(&mut self, processes: &Processes) -> io::Result<()> {
+        self.take(processes)?;
         // Earlier flushes may still be held by CPUs. We never write them.
         self.totals.retain(|_, total| total.held.flushes > 0);
-        for total in self.totals.values_mut().chain([&mut self.seen]) {
+        for total in self.totals.values_mut().chain([&mut self.seen, &mut self.wanted]) {
             total.taken = Flushes::default();
             total.before = total.held;
         }
         self.took = 0;
-        self.begun_ns = now_ns();
+        self.begun = self.now()?;
+        self.taken_at = self.begun;
+        self.totals.values_mut().for_each(|total| total.since = Some(self.begun));
         Ok(())
     }
 
     pub(super) fn summed_ns(&self) -> u64 {
-        let (now, stopped) = self.now();
-        now.saturating_sub(self.begun_ns).saturating_sub(stopped)
-    }
-
-    /// Returns the factor of interrupts that makes up for the time in which nothing was summed.
-    fn scale(&self) -> io::Result<f64> {
-        let stopped = match self.stop {
-            Some(stop) => self.stopped.plus(Stop::now()?.since(stop)),
-            None => self.stopped,
-        };
-        Ok(interrupt_factor(stopped, self.summed_ns(), self.seen.all().interrupts))
-    }
-
-    /// Returns the time, and that of stops until now.
-    fn now(&self) -> (u64, u64) {
         let now = now_ns();
-        let stop = self.stop.map_or(0, |stop| now.saturating_sub(stop.ns));
-        (now, self.stopped.ns + stop)
+        let stop_ns = self.stop.map_or(0, |stop| now.saturating_sub(stop.ns));
+        now.saturating_sub(self.begun.ns).saturating_sub(self.stopped.ns + stop_ns)
+    }
+
+    /// Returns the CPU time that summing took from all programs, and from recorded ones.
+    pub(super) fn spent_ns(&self) -> [f64; 2] {
+        let flush_ns = self.open_ns + self.run_ns;
+        [self.seen, self.wanted].map(|total| flush_ns * total.flushes() as f64)
+    }
+
+    fn now(&self) -> io::Result<Moment> {
+        let stop = match self.stop {
+            Some(stop) => Stop::now()?.since(stop),
+            None => Stop::default(),
+        };
+        let (ns, summed) = (now_ns(), self.seen.all().interrupts);
+        Ok(Moment { ns, stopped: self.stopped.plus(stop), stop_ns: stop.ns, summed })
     }
 
     /// Takes the kernel's sums since the last call.
-    pub(super) fn take(&mut self) -> io::Result<()> {
+    pub(super) fn take(&mut self, processes: &Processes) -> io::Result<()> {
         let new = self.sums.take()?;
         // What is new began after the last call.
-        let now = self.now();
-        let begun = std::mem::replace(&mut self.taken_at, now);
+        let begun = self.taken_at;
         for of in std::mem::take(&mut self.holding) {
             if let Some(total) = self.totals.get_mut(&of) {
                 total.held = Flushes::default();
             }
         }
-        self.seen.held = Flushes::default();
+        (self.seen.held, self.wanted.held) = Default::default();
         self.holding = new.held.iter().map(|(of, ..)| *of).collect();
         let sums = new.sums.iter().map(|sum| (sum, false));
         for ((of, flushes, thread), is_held) in sums.chain(new.held.iter().map(|sum| (sum, true))) {
@@ -231,18 +268,24 @@ impl SumReader {
             }
             total.part(is_held).add(flushes);
             match of {
-                SumOf::Place(_) => self.seen.part(is_held).add(flushes),
+                SumOf::Place(caller) => {
+                    self.seen.part(is_held).add(flushes);
+                    if processes.is_wanted(caller.pid) {
+                        self.wanted.part(is_held).add(flushes);
+                    }
+                }
                 SumOf::Taken(_) => self.took += flushes.interrupts,
                 SumOf::Queued(_) => {}
             }
         }
         self.lost = new.lost;
+        self.taken_at = self.now()?;
         Ok(())
     }
 
     /// Begins to time the programs that sum, or ends it. Timing costs as much as a small program, so we do it briefly.
-    pub(super) fn time(&mut self, on: bool) -> io::Result<()> {
-        self.take()?;
+    pub(super) fn time(&mut self, on: bool, processes: &Processes) -> io::Result<()> {
+        self.take(processes)?;
         let flushes = self.seen.flushes();
         self.timing = match (self.timing.take(), on) {
             (None, true) => {
@@ -254,7 +297,7 @@ impl SumReader {
                 let flushes = flushes.saturating_sub(before);
                 let took = self.sums.timed_ns()?.saturating_sub(timed_ns);
                 if flushes >= TIMED {
-                    self.flush_ns = Some(took as f64 / flushes as f64);
+                    self.run_ns = took as f64 / flushes as f64;
                 }
                 None
             }
@@ -263,21 +306,22 @@ impl SumReader {
         Ok(())
     }
 
-    pub(super) fn turn(&mut self, mode: Mode) -> io::Result<()> {
-        self.sums.set(true, mode == Mode::Twice)?;
+    /// Sums again if summing has stopped.
+    pub(super) fn resume(&mut self) -> io::Result<()> {
+        self.sums.set(true)?;
         if let Some(stop) = self.stop.take() {
             self.stopped = self.stopped.plus(Stop::now()?.since(stop));
         }
         Ok(())
     }
 
-    /// Stops summing until the next [`turn`](Self::turn).
+    /// Stops summing until it [resumes](Self::resume).
     pub(super) fn stop(&mut self) -> io::Result<()> {
         // The program that counts interrupts is detached first.
         if self.stop.is_none() {
             self.stop = Some(Stop::now()?);
         }
-        self.sums.set(false, false)
+        self.sums.set(false)
     }
 
     /// Returns the flushes of each process until the last [`take`](Self::take).
@@ -302,7 +346,8 @@ impl SumReader {
     }
 
     pub(super) fn interrupts(&self) -> io::Result<u64> {
-        Ok(self.seen.all().times(self.scale()?).interrupts)
+        let scale = Scale::between(self.begun, self.now()?);
+        Ok(self.seen.all().times(scale.interrupts).interrupts)
     }
 
     /// Returns the sums since the last call as samples, with the places of their stacks.
@@ -318,24 +363,31 @@ impl SumReader {
         symbols: &mut Symbols,
     ) -> io::Result<Vec<(Sample, Vec<Place>)>> {
         let mut told = Vec::new();
-        let scale = self.scale()?;
-        let now = self.now();
+        let now = self.now()?;
         // The programs on targets are attached before those on initiators, and detached after them.
         let sent = self.seen.all().interrupts;
-        let surplus = match scale > 1.0 && self.took >= ENOUGH {
+        let surplus = match now.stopped.ns > 0 && self.took >= ENOUGH {
             true => self.took as f64 / sent.max(1) as f64,
             false => 1.0,
         };
-        let of_others = time_factor(now.1, self.summed_ns());
         let is_stopped = self.stop.is_some();
         for (of, total) in self.totals.iter_mut().filter(|(_, total)| !total.is_over) {
-            let (pid, interrupts) = match of {
-                SumOf::Place(caller) => (caller.pid, scale),
-                SumOf::Taken(pid) => (*pid, scale / surplus),
-                SumOf::Queued(_) => (0, of_others),
+            let pid = match of {
+                SumOf::Place(caller) => caller.pid,
+                SumOf::Taken(pid) => *pid,
+                SumOf::Queued(_) => 0,
             };
-            let has_ended = processes.has_ended(pid);
-            let new = total.tell((is_whole || has_ended).then_some(Scale { interrupts, now }));
+            let ended_ns = processes.ended_ns(pid);
+            let has_ended = ended_ns.is_some();
+            let since = *total.since.get_or_insert(now);
+            let until = ended_ns.map_or(now, |end_ns| now.at_end(end_ns));
+            let mut scale = Scale::between(since, until);
+            match of {
+                SumOf::Place(_) => {}
+                SumOf::Taken(_) => scale.interrupts /= surplus,
+                SumOf::Queued(_) => scale.interrupts = scale.flushes,
+            }
+            let new = total.tell((is_whole || has_ended).then_some(scale));
             let is_idle = new == Flushes::default();
             // A process that takes no more interrupts is forgotten. While nothing is summed, each is idle.
             let is_past = is_idle && is_whole && !is_stopped && matches!(of, SumOf::Taken(_));
@@ -392,6 +444,31 @@ fn interrupt_factor(stopped: Stop, summed_ns: u64, summed: u64) -> f64 {
         true => 1.0 + stopped.interrupts as f64 / summed as f64,
         false => time_factor(stopped.ns, summed_ns),
     }
+}
+
+/// Measures the cost of summing a flush in a loop, without other CPUs: besides the run of the programs, and of that run
+/// by the kernel's clock. The clock's own cost is in the run, so both together are the whole cost.
+fn price(sums: &mut Sums) -> io::Result<(f64, f64)> {
+    const ROUNDS: usize = 9;
+    let [mut without, mut with, mut run] = [f64::INFINITY; 3];
+    let loop_ns = || memory::flush_ns().unwrap_or(0.0);
+    // On a busy host the least times are comparable.
+    for _ in 0..ROUNDS {
+        sums.set(false)?;
+        without = loop_ns().min(without);
+        sums.set(true)?;
+        with = loop_ns().min(with);
+    }
+    for _ in 0..ROUNDS / 3 {
+        // A kernel may not time programs.
+        let Ok(_timing) = sums.time() else {
+            return Ok(((with - without).max(0.0), 0.0));
+        };
+        let before = sums.timed_ns()?;
+        loop_ns();
+        run = run.min((sums.timed_ns()? - before) as f64 / f64::from(memory::FLUSHES));
+    }
+    Ok(((with - without - run).max(0.0), run))
 }
 
 /// Creates a sample of a process's main thread.
@@ -459,19 +536,30 @@ mod tests {
             interrupts,
             ..Flushes::default()
         };
-        let mut total =
-            Total { held: held(100), before: held(90), since: Some((0, 0)), ..Total::default() };
-        let told = total.tell(Some(Scale { interrupts: 9.0, now: (1_000, 0) }));
+        let mut total = Total { held: held(100), before: held(90), ..Total::default() };
+        let told = total.tell(Some(Scale { interrupts: 9.0, flushes: 1.0 }));
         assert_eq!((told.interrupts, total.flushes()), (90, 10));
+    }
+
+    #[test]
+    fn a_program_is_scaled_by_the_time_until_its_end() {
+        let stopped = |ns, interrupts| Stop { ns, interrupts };
+        // Summing stopped for 5 s before the program began, and for half of its 2 s. It ended in a stop that lasts.
+        let since = Moment { ns: 6_000, stopped: stopped(5_000, 800), stop_ns: 0, summed: 200 };
+        let now = Moment { ns: 9_000, stopped: stopped(7_000, 900), stop_ns: 1_500, summed: 300 };
+        let scale = Scale::between(since, now.at_end(8_000));
+        assert_eq!((scale.interrupts, scale.flushes), (2.0, 2.0));
+        let whole = Scale::between(Moment::default(), now);
+        assert_eq!((whole.interrupts, whole.flushes), (4.0, 4.5));
     }
 
     #[test]
     fn flushes_are_not_scaled_by_interrupts() {
         let taken =
             Flushes { flushes: 100, pages: 200, remote: 10, interrupts: 10, ..Flushes::default() };
-        let mut total = Total { taken, since: Some((1_000, 500)), ..Total::default() };
-        // Summing stopped for half of the time since the place was first seen, but for nine of ten interrupts.
-        let by = |interrupts| Some(Scale { interrupts, now: (3_000, 1_500) });
+        let mut total = Total { taken, ..Total::default() };
+        // Summing stopped for half of the time, but for nine of ten interrupts.
+        let by = |interrupts| Some(Scale { interrupts, flushes: 2.0 });
         let told = total.tell(by(10.0));
         assert_eq!((told.flushes, told.pages, told.interrupts), (200, 400, 100));
         assert_eq!(total.tell(by(10.0)), Flushes::default());

@@ -25,11 +25,11 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Returns the mode by which the cost of this phase is measured. While events are closed, no window is open.
+    /// Returns the mode by which the cost of this phase is measured. While events are being closed, no window is open.
     pub(super) fn mode(self, is_closing: bool) -> Mode {
         match self {
             Phase::Window => Mode::Window,
-            Phase::Counting if is_closing => Mode::Closing,
+            Phase::Counting | Phase::Off if is_closing => Mode::Closing,
             Phase::Counting => Mode::Sums,
             Phase::Off => Mode::Off,
         }

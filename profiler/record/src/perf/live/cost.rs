@@ -1,33 +1,32 @@
-//! Measures the cost of recording in the recorded programs, while it runs.
+//! Computes the cost of recording for the recorded programs, while it runs.
 //!
-//! Time is divided into turns with different work. In most of them the kernel sums flushes. In some it sums twice, in
-//! others it also records events. For each turn we compute each process's CPU time for one of its own flushes or page
-//! faults. The difference between neighbouring turns is the cost of the extra work, including cache misses. We compare
-//! each process with itself, because on a busy host another mix of processes runs in each turn. A second sum costs as
-//! much as the first without its tracepoint, which gives the cost of summing itself. So the printed cost was measured in
-//! these programs, and not estimated from the price of an event in a loop. Only the tracepoint's own cost is.
+//! Time is divided into turns with different work. In most of them the kernel sums flushes. In windows all events are
+//! recorded, too, and after a window they are being closed. For each turn we compute each process's CPU time for one of
+//! its own flushes or page faults. The difference between neighbouring turns is the cost of the extra work, including
+//! cache misses. We compare each process with itself, because on a busy host another mix of processes runs in each turn.
+//! If turns differ too much, we use the price of an event instead.
+//!
+//! No turn is without sums, because without them nothing counts a program's flushes. So the cost of sums is their number
+//! times the cost of one ([`adding`](super::adding)).
 
 use quell_workloads::numbers::median;
 use rustc_hash::FxHashMap;
-use std::fmt;
 
 /// The work in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// The kernel sums.
     Sums,
-    /// The kernel sums twice.
-    Twice,
     /// The kernel sums, and all events are recorded.
     Window,
-    /// The kernel sums, and closes events.
+    /// The kernel sums, and closes events, which are open but disabled.
     Closing,
     /// Nothing.
     Off,
 }
 
 impl Mode {
-    const ALL: usize = 5;
+    const ALL: usize = 4;
 }
 
 /// The work of each process until now.
@@ -57,6 +56,8 @@ const ENOUGH: u64 = 30;
 const CERTAIN: f64 = 0.02;
 /// The least number of pairs for a certain share. Fewer may agree by chance.
 const MANY: usize = 6;
+/// The cost of an event that is open, but disabled, relative to a recorded one.
+const DISABLED: f64 = 1.0 / 16.0;
 /// The number of turns to keep.
 const KEPT: usize = 512;
 
@@ -66,60 +67,37 @@ pub(super) struct Cost {
     before: Option<Reading>,
     turns: Vec<Turn>,
     cpu_ns: [u64; Mode::ALL],
-    flushes: [u64; Mode::ALL],
-    /// The time that the kernel's programs take to sum a flush, by its own clock, or 0.
-    pub(super) flush_ns: f64,
-    /// The time that the tracepoint of a flush takes besides, measured in a loop before the recording.
-    open_ns: f64,
 }
 
 /// A measured share by which the programs' time grew, with its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MeasuredCost {
+struct MeasuredCost {
     /// The median of all pairs of turns.
-    pub share: f64,
+    share: f64,
     /// The true share is within this distance with a probability of 95 %; with fewer than six pairs, of 75 % or more.
-    pub error: f64,
+    error: f64,
     /// The number of pairs.
-    pub pairs: usize,
+    pairs: usize,
 }
 
 impl MeasuredCost {
     /// Returns whether the share is certain. On a busy host, turns may differ by more than the cost.
-    pub fn is_certain(self) -> bool {
+    fn is_certain(self) -> bool {
         self.pairs >= MANY && self.error <= CERTAIN.max(self.share / 2.0)
     }
 
     /// Returns the certain part of the share.
-    fn certain(self) -> f64 {
+    fn least(self) -> f64 {
         if self.is_certain() { self.share.max(0.0) } else { (self.share - self.error).max(0.0) }
     }
 }
 
-impl fmt::Display for MeasuredCost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MeasuredCost { share, error, pairs } = self;
-        write!(
-            f,
-            "{:.1} % (within {:.1}) in {pairs} pairs of turns with and without",
-            share * 100.0,
-            error * 100.0
-        )
-    }
-}
-
 impl Cost {
-    /// Creates an account without turns. A flush takes `open_ns` longer if its tracepoint is open.
-    pub(super) fn new(open_ns: f64) -> Self {
-        Self { open_ns, ..Self::default() }
-    }
-
     /// Ends a turn in this mode and begins the next. We count only processes that existed at both ends.
     pub(super) fn turn(&mut self, mode: Mode, begun_ns: u64, now: Reading) {
         if self.before.is_some() {
             let done = self.since(&now);
             self.cpu_ns[mode as usize] += done.values().map(|done| done.cpu_ns).sum::<u64>();
-            self.flushes[mode as usize] += done.values().map(|done| done.flushes).sum::<u64>();
             if self.turns.len() == KEPT {
                 self.turns.remove(0);
             }
@@ -142,18 +120,7 @@ impl Cost {
         now.iter().filter_map(since).collect()
     }
 
-    /// Returns the CPU time in this turn, by the `clock` of each process.
-    pub(super) fn ran_ns(&self, clock: impl Fn(u32) -> Option<u64>) -> u64 {
-        let ran = |(pid, was): (&u32, &WorkDone)| Some(clock(*pid)?.saturating_sub(was.cpu_ns));
-        self.before.iter().flatten().filter_map(ran).sum()
-    }
-
-    /// Begins a turn. Time since the end of the last turn belongs to none.
-    pub(super) fn begin(&mut self, now: Reading) {
-        self.before = Some(now);
-    }
-
-    /// Returns the cost of a mode relative to [`Mode::Sums`]. `None` if it isn't known yet.
+    /// Measures the cost of a mode relative to [`Mode::Sums`]. Returns `None` if there are too few turns.
     fn beside_sums(&self, mode: Mode) -> Option<MeasuredCost> {
         let kinds: [fn(&WorkDone) -> u64; 2] = [|done| done.flushes, |done| done.faults];
         let measured = kinds.iter().filter_map(|kind| self.by(mode, *kind));
@@ -211,84 +178,43 @@ impl Cost {
         })
     }
 
-    /// Returns the cost of a mode relative to no recording.
-    pub(super) fn of(&self, mode: Mode) -> Option<MeasuredCost> {
-        let twice = self.beside_sums(Mode::Twice)?;
-        // The first sum costs as much as the second, and the tracepoint. Both are shares of the time with one sum here.
-        let sums = Mode::Sums as usize;
-        let open = self.open_ns * self.flushes[sums] as f64 / self.cpu_ns[sums].max(1) as f64;
-        let rest = (1.0 - twice.share - open).max(0.1);
-        let once = ((twice.share + open) / rest).max(0.0);
-        let once_error = twice.error / (rest * rest);
-        let beside = match mode {
-            Mode::Sums => MeasuredCost { share: 0.0, error: 0.0, ..twice },
-            Mode::Twice => twice,
-            Mode::Off => return None,
-            mode => self.beside_sums(mode)?,
+    /// Returns the costs of windows, and of closing them, besides the sums. By the number of events, windows cost
+    /// `window_ns`.
+    fn windows_ns(&self, window_ns: f64) -> [f64; 2] {
+        let [open, closing] =
+            [Mode::Window, Mode::Closing].map(|mode| self.cpu_ns[mode as usize] as f64);
+        let part = |cpu_ns: f64, share: f64| cpu_ns * share / (1.0 + share);
+        // Processes that live shorter than a turn have events, but no time here.
+        let in_windows = match self.beside_sums(Mode::Window) {
+            Some(measured) if measured.is_certain() => part(open, measured.least()),
+            Some(measured) => part(open, measured.least()).max(window_ns),
+            None => window_ns,
         };
-        Some(MeasuredCost {
-            share: (1.0 + beside.share) * (1.0 + once) - 1.0,
-            error: (beside.error * (1.0 + once)).hypot(once_error * (1.0 + beside.share)),
-            pairs: beside.pairs.min(twice.pairs),
-        })
+        let share = in_windows / (open - in_windows).max(in_windows * DISABLED).max(1.0);
+        let expected = share * DISABLED;
+        let closed = match self.beside_sums(Mode::Closing) {
+            Some(measured) if measured.is_certain() => measured.least(),
+            Some(measured) => measured.least().max(expected),
+            None => expected,
+        };
+        [in_windows, part(closing, closed)]
     }
 
-    /// Returns the CPU time that recording has taken until now. Windows count at least `window_ns`, the estimate from
-    /// prices.
+    /// Returns the CPU time that windows, and closing them, have taken until now.
     pub(super) fn spent_ns(&self, window_ns: f64) -> f64 {
-        let part = |mode: Mode| {
-            let share = self.of(mode).map_or(0.0, MeasuredCost::certain);
-            let part = self.cpu_ns[mode as usize] as f64 * share / (1.0 + share);
-            // Turns may differ by more than the cost. The kernel's clock doesn't count cache misses outside of programs.
-            part.max(self.summing_ns(mode))
-        };
-        // At first, few windows have been measured.
-        let windows = part(Mode::Window).max(window_ns + self.summing_ns(Mode::Window));
-        let others = [Mode::Twice, Mode::Sums, Mode::Closing];
-        windows + others.map(part).iter().sum::<f64>()
-    }
-
-    /// Returns the time of summing in a mode, by the kernel's clock.
-    fn summing_ns(&self, mode: Mode) -> f64 {
-        let times = if mode == Mode::Twice { 2.0 } else { 1.0 };
-        (times * self.flush_ns + self.open_ns) * self.flushes[mode as usize] as f64
-    }
-
-    /// Returns the time of summing as a share of the programs' CPU time, by the kernel's clock.
-    pub(super) fn summing_share(&self) -> f64 {
-        let sums = Mode::Sums as usize;
-        self.summing_ns(Mode::Sums) / self.cpu_ns[sums].max(1) as f64
+        self.windows_ns(window_ns).iter().sum()
     }
 
     /// Returns the average cost of closing a window, given the number of closed `windows`.
-    pub(super) fn closing_ns(&self, windows: u64) -> f64 {
-        let share = self.of(Mode::Closing).map_or(0.0, MeasuredCost::certain);
-        let each = self.cpu_ns[Mode::Closing as usize] as f64 / windows.max(1) as f64;
-        each * share / (1.0 + share)
+    pub(super) fn closing_ns(&self, window_ns: f64, windows: u64) -> f64 {
+        let [_, closing] = self.windows_ns(window_ns);
+        closing / windows.max(1) as f64
     }
 
-    pub(super) fn cpu_ns(&self) -> u64 {
-        self.cpu_ns.iter().sum()
-    }
-
-    /// Returns the total cost as a share of the programs' CPU time without recording. `None` if it wasn't measured.
-    pub(super) fn overall(&self, window_ns: f64) -> Option<MeasuredCost> {
-        let sums = self.of(Mode::Sums)?;
-        let windows = self.of(Mode::Window);
-        let all = self.cpu_ns().max(1) as f64;
-        let (mut spent, mut error) = (0.0, 0.0);
-        for mode in [Mode::Sums, Mode::Twice, Mode::Window, Mode::Closing] {
-            let cpu_ns = self.cpu_ns[mode as usize] as f64;
-            let of = self.of(mode).unwrap_or(sums);
-            let took = cpu_ns * of.share.max(0.0) / (1.0 + of.share.max(0.0));
-            spent += match mode {
-                Mode::Window if windows.is_none() => window_ns,
-                _ => took,
-            };
-            error += of.error * cpu_ns / all;
-        }
-        let rest = all - spent;
-        (rest > 0.0).then(|| MeasuredCost { share: spent / rest, error, pairs: sums.pairs })
+    /// Returns the number of pairs of turns by which the cost of windows was measured. `None` if it wasn't.
+    pub(super) fn pairs(&self) -> Option<usize> {
+        let measured = self.beside_sums(Mode::Window)?;
+        measured.is_certain().then_some(measured.pairs)
     }
 }
 
@@ -302,7 +228,7 @@ mod tests {
     fn played(more: [f64; Mode::ALL], noise: f64) -> Cost {
         let mut cost = Cost::default();
         let (mut done, mut heavy, mut state) = (WorkDone::default(), WorkDone::default(), 1u64);
-        let order = [Mode::Sums, Mode::Twice, Mode::Sums, Mode::Window];
+        let order = [Mode::Sums, Mode::Window, Mode::Closing, Mode::Sums];
         for turn in 0..200u32 {
             let mode = order[turn as usize % order.len()];
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -332,71 +258,53 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mode_costs_is_found_though_the_program_changes() {
-        let cost = played([0.05, 0.10, 0.40, 0.0, 0.0], 0.5);
-        for (mode, expected) in [(Mode::Sums, 0.05), (Mode::Twice, 0.10), (Mode::Window, 0.40)] {
-            let of = cost.of(mode).unwrap();
+    fn what_windows_cost_is_found_though_the_program_changes() {
+        let cost = played([0.0, 0.40, 0.10, 0.0], 0.5);
+        for (mode, expected) in [(Mode::Window, 0.40), (Mode::Closing, 0.10)] {
+            let of = cost.beside_sums(mode).unwrap();
             assert!((of.share - expected).abs() < 0.01, "{mode:?}: {of:?}");
         }
-        // Half of the turns are sums, and a quarter is of each other mode.
-        let overall = cost.overall(0.0).unwrap();
-        assert!((overall.share - 0.15).abs() < 0.02, "{overall:?}");
+        // The number of events doesn't matter then.
+        let cpu_ns = |mode: Mode| cost.cpu_ns[mode as usize] as f64;
+        let expected = cpu_ns(Mode::Window) * 0.4 / 1.4 + cpu_ns(Mode::Closing) * 0.1 / 1.1;
+        for window_ns in [0.0, 1e6, 1e12] {
+            let spent = cost.spent_ns(window_ns);
+            assert!((spent / expected - 1.0).abs() < 0.1, "{spent} for {expected}");
+        }
+        assert_eq!(cost.pairs(), Some(50));
+        let each = cost.closing_ns(0.0, 50) * 50.0 / cpu_ns(Mode::Closing);
+        assert!((each - 0.1 / 1.1).abs() < 0.02, "{each}");
     }
 
     #[test]
-    fn the_first_sum_also_costs_the_tracepoint() {
-        // A flush takes 5 us on average, and the third process as much time for few flushes. So the tracepoint takes 3 %.
-        let mut cost = played([0.08, 0.13, 0.0, 0.0, 0.0], 0.0);
-        let without = cost.of(Mode::Sums).unwrap().share;
-        assert!((without - 0.05).abs() < 0.01, "{without}");
-        cost.open_ns = 290.0;
-        let of = cost.of(Mode::Sums).unwrap().share;
-        assert!((of - 0.08).abs() < 0.01, "{of}");
-        cost.flush_ns = 100.0;
-        let flushes = cost.flushes[Mode::Sums as usize];
-        assert_eq!(cost.summing_ns(Mode::Sums), 390.0 * flushes as f64);
-    }
-
-    #[test]
-    fn a_share_is_certain_only_if_pairs_agree() {
-        let quiet = played([0.05, 0.10, 0.40, 0.0, 0.0], 0.5).overall(0.0).unwrap();
-        assert!(quiet.is_certain(), "{quiet}");
+    fn what_pairs_do_not_show_costs_its_price() {
         // A program whose phases last for one turn: each pair shows another cost.
         let mut cost = Cost::default();
         let mut done = WorkDone::default();
-        for turn in 0..16u64 {
-            let mode = [Mode::Sums, Mode::Twice][turn as usize % 2];
+        for turn in 0..48u64 {
+            let mode = [Mode::Sums, Mode::Window, Mode::Closing][turn as usize % 3];
             done.flushes += 1000;
             done.cpu_ns +=
-                [2, 9, 3, 1, 7, 2, 1, 8, 5, 3, 2, 7, 8, 1, 4, 6][turn as usize] * 1_000_000;
+                [2, 9, 3, 1, 7, 2, 1, 8, 5, 3, 2, 7, 8, 1, 4, 6][turn as usize % 16] * 1_000_000;
             cost.turn(mode, turn * 25_000_000, Reading::from_iter([(7, done)]));
         }
-        let varied = cost.overall(0.0).unwrap();
-        assert!(!varied.is_certain(), "{varied}");
+        assert_eq!(cost.pairs(), None);
+        // Windows take half of their time, as much as the program. While they are closed, a sixteenth of that.
+        let [open, closing] =
+            [Mode::Window, Mode::Closing].map(|mode| cost.cpu_ns[mode as usize] as f64);
+        let spent = cost.spent_ns(open / 2.0);
+        assert!((spent - open / 2.0 - closing / 17.0).abs() < 1.0, "{spent}");
     }
 
     #[test]
-    fn summing_costs_at_least_what_the_kernel_clocked() {
-        // The fourth mode has no turns. The third process flushes less often, so both count.
-        let mut cost = played([0.0; Mode::ALL], 0.0);
-        assert_eq!(cost.spent_ns(5.0), 5.0);
-        let flushes: u64 = cost.flushes.iter().sum();
-        assert!(flushes > 199 * 5000, "{flushes}");
-        cost.flush_ns = 100.0;
-        let twice = cost.flushes[Mode::Twice as usize];
-        assert_eq!(cost.spent_ns(5.0), 5.0 + 100.0 * (flushes + twice) as f64);
-    }
-
-    #[test]
-    fn without_events_nothing_is_said() {
+    fn without_turns_windows_cost_their_price() {
         let mut cost = Cost::default();
+        assert_eq!(cost.spent_ns(5.0), 5.0);
         for turn in 0..50u64 {
             let done = WorkDone { cpu_ns: turn * 1_000_000, ..WorkDone::default() };
-            let now = Reading::from_iter([(7, done)]);
-            let mode = [Mode::Sums, Mode::Twice][turn as usize % 2];
-            cost.turn(mode, turn * 25_000_000, now);
+            let mode = [Mode::Sums, Mode::Closing][turn as usize % 2];
+            cost.turn(mode, turn * 25_000_000, Reading::from_iter([(7, done)]));
         }
-        assert_eq!(cost.overall(0.0), None);
-        assert_eq!(cost.spent_ns(5.0), 5.0);
+        assert_eq!((cost.pairs(), cost.spent_ns(0.0)), (None, 0.0));
     }
 }

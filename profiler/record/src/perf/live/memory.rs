@@ -44,13 +44,15 @@ pub(super) fn measure(cpus: usize) -> Option<Prices> {
     Some(Prices { fault_ns: range(0), zero_ns: range(1), event_ns: EVENT_NS })
 }
 
+/// The number of flushes of [`flush_ns`].
+pub(super) const FLUSHES: u32 = 2000;
+
 /// Returns the CPU time of a flush of one page, in nanoseconds: the mean of many. `None` if there is no memory for it.
 pub(super) fn flush_ns() -> Option<f64> {
-    const TIMES: u32 = 1000;
     let area = Area::new(1)?;
     let both = MprotectFlags::READ | MprotectFlags::WRITE;
     let took = timed(|| {
-        for _ in 0..TIMES {
+        for _ in 0..FLUSHES / 2 {
             area.touch();
             for rights in [MprotectFlags::READ, both] {
                 // SAFETY: the page is the mapping of `area`. It may be written again at the end, before anything does.
@@ -58,7 +60,7 @@ pub(super) fn flush_ns() -> Option<f64> {
             }
         }
     });
-    Some(took / f64::from(2 * TIMES))
+    Some(took / f64::from(FLUSHES))
 }
 
 /// Private anonymous memory in pages of the smallest size.

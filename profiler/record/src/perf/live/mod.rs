@@ -30,7 +30,6 @@ mod summary;
 mod times;
 mod unwind;
 
-pub use cost::MeasuredCost;
 pub use host::now_ns;
 pub use options::{CountMode, EventRequest, Filter, Options, RecordError, Stack, SumMode};
 pub(crate) use processes::numbers;

@@ -272,8 +272,11 @@ impl Processes {
     }
 
     pub(super) fn has_ended(&self, pid: u32) -> bool {
-        let process = self.processes.get(&pid);
-        process.is_some_and(|of| of.ended_ns.is_some())
+        self.ended_ns(pid).is_some()
+    }
+
+    pub(super) fn ended_ns(&self, pid: u32) -> Option<u64> {
+        self.processes.get(&pid)?.ended_ns
     }
 
     /// Removes threads and processes that ended so long ago that no more records come. Passes each to `forgotten`.

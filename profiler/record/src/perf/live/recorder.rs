@@ -47,7 +47,9 @@ pub struct Recorder {
     /// The kernel's sums, if the kernel has BPF.
     adding: Option<SumReader>,
     cost: Cost,
-    trial: CostTrial,
+    /// The time until which the programs that sum are timed, and that of the next timing.
+    timed_ns: Option<u64>,
+    due_ns: u64,
     events: Vec<OpenEvent>,
     processes: Processes,
     names: NameTable,
@@ -74,61 +76,15 @@ const HELD_NS: u64 = 2_000_000;
 /// mostly waits.
 const LOOK_NS: u64 = 250_000_000;
 
-/// The shortest and the longest turn of a trial.
-///
-/// In between, a turn ends once the programs have run for `RUN_NS`. The longer the turn, the less a disturbance weighs.
-const TURN_NS: (u64, u64) = (20_000_000, 150_000_000);
-const RUN_NS: u64 = 10_000_000;
-/// The length of a trial, with the second copy of the programs for half of it and all switching.
-const TRIAL_NS: u64 = 1_000_000_000;
-/// The pauses between the first trials, and between later ones.
-const TRIALS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
-const FIRST_TRIALS: u32 = 12;
-
-/// Few events: by their number they cost no more than this part of the limit.
-const FEW: f64 = 0.2;
-/// The time for which a window may stay open before a trial if few events come.
-const FEW_NS: u64 = 2_000_000_000;
+/// The length of a timing of the programs that sum. The first is longer, because it starts with the recording.
+const TIMED_NS: (u64, u64) = (150_000_000, 20_000_000);
+/// The pauses between the first timings, and between later ones.
+const TIMINGS_NS: (u64, u64) = (400_000_000, 10_000_000_000);
+/// The time until which timings are frequent.
+const FIRST_NS: u64 = 10_000_000_000;
 
 /// The largest number of processes in which we measure the cost.
 const MEASURED: usize = 16;
-
-/// The turns of a trial. The first trial has more, enough to be certain if a program is steady, while they are short
-/// and the limit is not below [`LARGE`]: each turn takes the recorder some milliseconds.
-const TURNS: (usize, usize) = (5, 17);
-const LARGE: f64 = 0.05;
-/// The length from which the first trial ends like the others. No window opens meanwhile.
-const LONG_NS: u64 = 500_000_000;
-
-/// The state of measuring the cost.
-#[derive(Clone, Copy, Debug, Default)]
-struct CostTrial {
-    /// The time at which the next trial is due.
-    due_ns: u64,
-    /// The start of the current trial, or of the last.
-    trial_ns: u64,
-    /// The current turn, if any, its start, and the time of the next check.
-    turn: Option<usize>,
-    begun_ns: u64,
-    looks_ns: u64,
-    /// The number of trials so far.
-    count: u32,
-    /// The time until which the programs that sum are timed.
-    timed_ns: Option<u64>,
-}
-
-impl CostTrial {
-    /// Returns whether the trial is over before this turn. The last turn is one of [`Mode::Sums`].
-    fn is_over(&self, turn: usize, now: u64, limit: f64) -> bool {
-        let (least, most) = TURNS;
-        let is_longer = self.count == 0 && limit >= LARGE && now < self.trial_ns + LONG_NS;
-        turn >= most || (turn >= least && turn % 2 == 1 && !is_longer)
-    }
-}
-
-fn mode_of(turn: usize) -> Mode {
-    [Mode::Sums, Mode::Twice][turn % 2]
-}
 
 /// The failed step if events can't be started or stopped.
 const SWITCHED: &str = "events cannot be switched";
@@ -196,9 +152,10 @@ impl Recorder {
             options,
             rings,
             frequent,
-            cost: Cost::new(adding.as_ref().map_or(0.0, |adding| adding.open_ns)),
+            cost: Cost::default(),
             adding,
-            trial: CostTrial::default(),
+            timed_ns: None,
+            due_ns: 0,
             events,
             processes,
             names,
@@ -252,10 +209,9 @@ impl Recorder {
             }
         }
         let ahead = RaisedPriority::begin();
-        self.trial.due_ns = self.state.begin_ns + TRIALS_NS.0 / 4;
         if let Some(adding) = &mut self.adding {
-            adding.time(true).map_err(failed(COUNTERS))?;
-            self.trial.timed_ns = Some(self.state.begin_ns + TURN_NS.1);
+            adding.time(true, &self.processes).map_err(failed(COUNTERS))?;
+            self.timed_ns = Some(self.state.begin_ns + TIMED_NS.0);
         }
         let exit = self.record(&mut sink, &before, child.as_mut(), &mut stop)?;
         let outlived = exit.is_some() && !self.options.outlives && !self.times.is_over();
@@ -288,7 +244,7 @@ impl Recorder {
         let ahead = RaisedPriority::begin();
         let before = counters::read(ReadTime::Before, now_ns()).map_err(failed(COUNTERS))?;
         if let Some(adding) = &mut self.adding {
-            adding.begin().map_err(failed(COUNTERS))?;
+            adding.begin(&self.processes).map_err(failed(COUNTERS))?;
         }
         let counting = self.rings.iter_mut().try_for_each(Ring::count);
         counting
@@ -339,14 +295,7 @@ impl Recorder {
             if stop(self.progress(now)) {
                 return Ok(ended);
             }
-            let turn = Duration::from_nanos(self.trial.looks_ns.saturating_sub(now_ns()));
-            rings::wait(
-                &self.rings,
-                match self.trial.turn {
-                    Some(_) => self.state.pause().min(turn),
-                    None => self.state.pause(),
-                },
-            );
+            rings::wait(&self.rings, self.state.pause());
         }
     }
 
@@ -356,7 +305,7 @@ impl Recorder {
         let is_second = now >= self.state.counted_ns + COUNT_NS;
         let mut flushed = BTreeSet::new();
         if let Some(adding) = &mut self.adding {
-            adding.take()?;
+            adding.take(&self.processes)?;
             flushed = adding.unexplained().collect();
             // We read mappings now, while the processes run.
             for &pid in &flushed {
@@ -382,7 +331,7 @@ impl Recorder {
         if !is_closing && self.frequent.has_closed() {
             self.measure(self.state.phase.mode(true))?;
         }
-        if self.timed(now)? || (!is_closing && self.trial(now)?) {
+        if self.time(now)? {
             return Ok(());
         }
         let (kernel, hit) = self.spent();
@@ -391,26 +340,23 @@ impl Recorder {
             (!self.is_about_all()).then(|| (self.state.used_ns.saturating_sub(hit), hit));
         let machine = (self.state.busy_ns.saturating_sub(spent), spent);
         let events = [Some((machine.0, kernel)), programs];
-        let closing_ns = self.cost.closing_ns(self.state.turns / 2);
+        let closing_ns = self.cost.closing_ns(self.state.kernel().1, self.state.closed);
         let accounts = [Some(machine), programs];
         let mut next = self.state.budget.turn(now, accounts, events, closing_ns);
-        // We measure the cost before a window may stay open for long. If few events come, that is later.
-        let few = kernel as f64 <= FEW * self.options.overhead * machine.0 as f64;
-        let pause_ns = if few { FEW_NS } else { 0 };
-        let last_ns = self.trial.trial_ns.max(self.state.begin_ns);
-        let is_due = self.trial_is_due(now, self.state.begin_ns) && now >= last_ns + pause_ns;
-        if next == Phase::Window && (is_closing || is_due) {
+        if next == Phase::Window && is_closing {
             next = self.state.budget.pause(now);
         }
         self.switch_phase(next)
     }
 
-    /// Returns the CPU time that recording took from all programs, and from recorded ones. It's measured where
-    /// possible, otherwise estimated.
+    /// Returns the CPU time that recording took from all programs, and from recorded ones.
     fn spent(&self) -> (u64, u64) {
+        let sums = self.adding.as_ref().map_or([0.0; 2], SumReader::spent_ns);
         let (kernel, hit) = self.state.kernel();
-        let hit = self.cost.spent_ns(hit);
-        (kernel.max(hit) as u64, hit as u64)
+        let of_hit = self.cost.spent_ns(hit);
+        // The cost is measured only in recorded programs.
+        let of_all = of_hit + (kernel - hit);
+        ((of_all + sums[0]) as u64, (of_hit + sums[1]) as u64)
     }
 
     fn switch_phase(&mut self, next: Phase) -> io::Result<()> {
@@ -429,8 +375,7 @@ impl Recorder {
         }
         if let Some(adding) = &mut self.adding {
             match next {
-                Phase::Window => adding.turn(Mode::Window)?,
-                Phase::Counting => adding.turn(Mode::Sums)?,
+                Phase::Window | Phase::Counting => adding.resume()?,
                 Phase::Off => adding.stop()?,
             }
         }
@@ -443,77 +388,28 @@ impl Recorder {
         Ok(())
     }
 
-    /// Returns whether the cost must be measured again.
-    ///
-    /// Below a limit of [`LARGE`], a trial waits until the limit allows for it.
-    fn trial_is_due(&self, now: u64, begin_ns: u64) -> bool {
-        let limit = self.options.overhead;
-        let is_limited = limit > 0.0 && limit.is_finite();
-        let waits = self.cost.summing_share() / limit * TRIAL_NS as f64;
-        let is_allowed = limit >= LARGE || now.saturating_sub(begin_ns) as f64 >= waits;
-        self.adding.is_some() && is_limited && now >= self.trial.due_ns && is_allowed
-    }
-
-    /// Ends the timing of the programs that sum, if it's time. Returns whether that has changed the cost.
-    fn timed(&mut self, now: u64) -> io::Result<bool> {
-        let (Some(adding), Some(until)) = (&mut self.adding, self.trial.timed_ns) else {
+    /// Begins or ends the timing of the programs that sum, if it's time. Returns whether that has changed the cost.
+    fn time(&mut self, now: u64) -> io::Result<bool> {
+        let Some(adding) = &mut self.adding else {
             return Ok(false);
         };
-        if now < until {
-            return Ok(false);
-        }
-        adding.time(false)?;
-        self.cost.flush_ns = adding.flush_ns.unwrap_or(0.0);
-        self.trial.timed_ns = None;
-        self.state.look_again();
-        Ok(true)
-    }
-
-    /// Measures the cost turn by turn, if that's due and no window is open. Returns whether a trial is running, or has
-    /// just changed the cost.
-    fn trial(&mut self, now: u64) -> io::Result<bool> {
-        if self.state.phase != Phase::Counting {
-            return Ok(false);
-        }
-        let turn = match self.trial.turn {
-            None if self.trial_is_due(now, self.state.begin_ns) => {
-                self.measure(Mode::Sums)?;
-                self.trial.trial_ns = now;
-                0
+        match self.timed_ns {
+            Some(until) if now >= until => {
+                adding.time(false, &self.processes)?;
+                let (first, later) = TIMINGS_NS;
+                let is_early = now < self.state.begin_ns + FIRST_NS;
+                self.due_ns = now + if is_early { first } else { later };
+                self.timed_ns = None;
+                self.state.look_again();
+                Ok(true)
             }
-            None => return Ok(false),
-            Some(_) if now < self.trial.looks_ns => return Ok(true),
-            Some(turn) => {
-                let long = now >= self.trial.begun_ns + TURN_NS.1;
-                if !long && self.cost.ran_ns(process_ns) < RUN_NS {
-                    self.trial.looks_ns = now + TURN_NS.0 / 2;
-                    return Ok(true);
-                }
-                let reading = self.reading()?;
-                self.cost.turn(mode_of(turn), now, reading);
-                turn + 1
+            None if now >= self.due_ns && self.state.phase != Phase::Off => {
+                adding.time(true, &self.processes)?;
+                self.timed_ns = Some(now + TIMED_NS.1);
+                Ok(false)
             }
-        };
-        let mode = (!self.trial.is_over(turn, now, self.options.overhead)).then(|| mode_of(turn));
-        if let Some(adding) = &mut self.adding {
-            adding.turn(mode.unwrap_or(Mode::Sums))?;
+            _ => Ok(false),
         }
-        // The time for switching belongs to no turn.
-        self.measure_from_now()?;
-        let now = now_ns();
-        self.trial.turn = mode.map(|_| turn);
-        (self.trial.begun_ns, self.trial.looks_ns) = (now, now + TURN_NS.0);
-        if mode.is_none() {
-            self.trial.count += 1;
-            if let Some(adding) = &mut self.adding {
-                adding.time(true)?;
-                self.trial.timed_ns = Some(now + TURN_NS.0);
-            }
-            let (first, later) = TRIALS_NS;
-            self.trial.due_ns = now + if self.trial.count < FIRST_TRIALS { first } else { later };
-            self.state.look_again();
-        }
-        Ok(true)
     }
 
     /// Ends a turn in this mode, and begins the next.
@@ -523,20 +419,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// Begins a turn. Time since the end of the last turn belongs to none.
-    fn measure_from_now(&mut self) -> io::Result<()> {
-        let reading = self.reading()?;
-        self.cost.begin(reading);
-        Ok(())
-    }
-
     /// Reads the work of the recorded processes. If all are recorded, reads that of the processes that flush most.
     fn reading(&mut self) -> io::Result<Reading> {
         let mut reading = Reading::default();
         let Some(adding) = &mut self.adding else {
             return Ok(reading);
         };
-        adding.take()?;
+        adding.take(&self.processes)?;
         let by_process = adding.by_process();
         let flushes: Vec<(u32, u64)> = match self.processes.wanted() {
             Some(wanted) => {
@@ -572,7 +461,7 @@ impl Recorder {
 
     /// Reads the kernel's sums.
     fn take_sums(&mut self) -> io::Result<()> {
-        self.adding.as_mut().map_or(Ok(()), SumReader::take)
+        self.adding.as_mut().map_or(Ok(()), |adding| adding.take(&self.processes))
     }
 
     /// Writes the kernel's sums since the last call to the sink.
@@ -635,6 +524,7 @@ impl Recorder {
         let mut exact = self.counts().map_err(failed(COUNTERS))?;
         self.state.counted = exact.values().sum();
         self.tell_sums(end_ns, true, &mut sink)?;
+        let (kernel, hit) = self.spent();
         if let Some(adding) = self.adding.take() {
             let queued = self.events.iter().position(|event| &*event.name == QUEUED);
             let interrupts = adding.interrupts().map_err(failed(COUNTERS))?;
@@ -650,8 +540,6 @@ impl Recorder {
         let closing = thread::Builder::new().spawn(move || drop(rings));
         let own = spent_ns() - self.state.own_before;
         drop(ahead);
-        let (kernel, hit) = self.spent();
-        let (_, reckoned) = self.state.kernel();
         let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
         let used: u64 = ran.iter().map(CpuTime::ns).sum();
@@ -666,7 +554,7 @@ impl Recorder {
             recorded: Duration::from_nanos(self.state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
-            measured: self.cost.overall(reckoned),
+            pairs: self.cost.pairs(),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),

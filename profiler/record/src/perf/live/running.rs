@@ -15,7 +15,7 @@ use crate::perf::sample::Window;
 ///
 /// They decide only until the cost is [measured](super::cost), or where it can't be. Timing one event at the start gave
 /// results that differed by a factor of two from run to run, and no better ones.
-pub(super) const EVENT_NS: [f64; 3] = [1000.0, 2000.0, 4000.0];
+pub(super) const EVENT_NS: [f64; 3] = [700.0, 1500.0, 3500.0];
 
 /// The assumed cost of an event that is only counted.
 const COUNTED_NS: f64 = 200.0;
@@ -31,6 +31,8 @@ pub(super) struct RecordingState {
     /// Closed windows that aren't written yet.
     pub(super) windows: Vec<Window>,
     pub(super) recorded_ns: u64,
+    /// The number of windows that closed.
+    pub(super) closed: u64,
     /// Events read so far, and in the last round.
     pub(super) seen: u64,
     pub(super) recently: u64,
@@ -78,6 +80,7 @@ impl RecordingState {
     pub(super) fn close(&mut self, end_ns: u64) {
         if let Some(start_ns) = self.open_ns.take() {
             self.recorded_ns += end_ns - start_ns;
+            self.closed += 1;
             self.windows.push(Window { start_ns, end_ns });
         }
     }

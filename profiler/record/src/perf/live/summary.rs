@@ -4,7 +4,6 @@ use std::fmt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::cost::MeasuredCost;
 use crate::perf::sample::Count;
 
 /// The summary of a recording.
@@ -24,10 +23,9 @@ pub struct Summary {
     pub recorder: Duration,
     /// CPU time that recording took from all programs.
     pub kernel: Duration,
-    /// The measured cost as a share of the programs' CPU time without recording.
-    ///
-    /// If it's `None`, `kernel` is estimated from the number of events.
-    pub measured: Option<MeasuredCost>,
+    /// The number of pairs of turns by which the cost of windows was measured. If it's `None`, that is estimated from
+    /// the number of events.
+    pub pairs: Option<usize>,
     /// The CPU time of everything else.
     pub busy: Duration,
     /// The part of `kernel` that may have been taken from the recorded programs.
@@ -47,13 +45,12 @@ pub struct Summary {
 impl Summary {
     /// Returns the cost of the recording as a share.
     ///
-    /// It's the largest of three: the share of all CPU time, the share of the recorded programs' CPU time, and the
-    /// measured share if it's certain. Infinite if the programs used no time beside the cost.
+    /// It's the larger one of two: the share of all CPU time, and the share of the recorded programs' CPU time. Infinite
+    /// if the programs used no time beside the cost.
     pub fn overhead(&self) -> f64 {
         let of_all = share(self.recorder + self.kernel, self.busy);
         let of_used = self.used.map_or(0.0, |used| share(self.hit, used));
-        let measured = self.measured.filter(|measured| measured.is_certain());
-        of_all.max(of_used).max(measured.map_or(0.0, |measured| measured.share))
+        of_all.max(of_used)
     }
 
     /// Formats the cost. Uses milliseconds if the programs ran too briefly for a percentage.
@@ -100,12 +97,9 @@ impl fmt::Display for Summary {
                 ),
                 None => String::new(),
             },
-            match self.measured {
-                Some(measured) if measured.is_certain() => format!("measured as {measured}"),
-                Some(measured) => format!(
-                    "estimated from the number of events; the programs varied too much to measure it ({measured})"
-                ),
-                None => "estimated from the number of events".to_owned(),
+            match self.pairs {
+                Some(pairs) => format!("windows measured in {pairs} pairs of turns"),
+                None => "windows estimated from the number of events".to_owned(),
             },
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
             self.elapsed.as_secs_f64(),
@@ -134,12 +128,7 @@ mod tests {
         assert_eq!(summary(15, 150).overhead_text(), "10.00 %");
         assert_eq!(summary(97, 13).overhead_text(), "97.0 ms");
         assert!(summary(1, 0).to_string().starts_with("overhead 1.0 ms: "));
-        // By the number of events the cost is 1 %. By the measurement it's 24 %.
-        let measured = Summary {
-            measured: Some(MeasuredCost { share: 0.24, error: 0.02, pairs: 9 }),
-            ..summary(10, 1000)
-        };
-        let text = measured.to_string();
-        assert!(text.starts_with("overhead 24.00 %: "), "{text}");
+        let text = summary(10, 1000).to_string();
+        assert!(text.starts_with("overhead 1.00 %: "), "{text}");
     }
 }
