@@ -130,7 +130,7 @@ pub const STEPS: &[Step] = &[
     step("hunt", Optimised, &["kernels/boot/hunt/check"],
         "TLBs that do their worst show a flush left out of our kernel, and nothing in the kernel as it is").boots(),
     step("hunt-linux", Optimised, &["kernels/boot/hunt/linux/run"],
-        "a hunt in Linux finds each of thirteen flushes that are left out, and nothing else; skipped if nothing can be \
+        "a hunt in Linux finds each flush that is left out, and nothing else; skipped if nothing can be \
          built"),
     step("stress", Optimised, &["cargo", "run", "--release", "--bin", "quell", "--", "boot", "stress", "--minutes", "1"],
         "every operation on every CPU at random, on every MMU").boots(),
