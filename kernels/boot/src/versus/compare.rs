@@ -96,6 +96,14 @@ impl Comparison {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel =
             linux::find(options.kernel.as_deref(), options.modules.as_deref(), options.fetch)?;
+        if kernel.modules.is_none() {
+            remark!(
+                "no modules of Linux {} beside {}: swap and files work only if they are built in; \
+                 name the modules' directory with --modules",
+                kernel.release,
+                kernel.image.display()
+            );
+        }
         let other = |image: &Option<PathBuf>| {
             let image = image.as_deref();
             let found = image.map(|image| linux::find(Some(image), None, false));

@@ -98,13 +98,6 @@ fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
         }
         None => beside(image, &release),
     };
-    if modules.is_none() {
-        remark!(
-            "no modules of Linux {release} beside {}: swap and files work only if they are built in; \
-             name the modules' directory with --modules",
-            image.display()
-        );
-    }
     Ok(Kernel { image: image.to_path_buf(), modules, release })
 }
 
