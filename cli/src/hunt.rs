@@ -243,7 +243,10 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
         bail!("no call was left out: the kernel made none of --skip");
     }
     if !hunt.sources.is_empty() && counts.handed == 0 {
-        bail!("no frame was handed out: the kernel called no function of --frames");
+        bail!(
+            "no frame was handed out: the kernel called no function of --frames, or the file's `base` is not this \
+             kernel's (Linux: `nokaslr` and CONFIG_SPARSEMEM_VMEMMAP are missing?)"
+        );
     }
     say!("{}", summary(&counts, outcome.seconds));
     Ok(ExitCode::SUCCESS)
