@@ -47,7 +47,7 @@ const WORDS: [&str; 9] = [
 /// The arguments of `kernels/linux/run soak`.
 #[derive(Args, Clone, Debug)]
 pub struct Soak {
-    /// Which kernel: one with the engine in it
+    /// Which kernel: `debug`, `kasan` or `mutants`
     #[arg(default_value = "debug")]
     pub kernel: Flavour,
     /// Number of CPUs
@@ -274,9 +274,11 @@ impl Soak {
 
     /// Returns the programs, if there is a kernel for them.
     fn pack(&self) -> anyhow::Result<ProgramImage> {
-        if !self.kernel.has_engine() {
+        // Starting a program takes a pair of sockets, which the configuration of `quell` lacks.
+        if !self.kernel.has_engine() || self.kernel == Flavour::Quell {
             bail!(
-                "the kernel `stock` has no engine: use another kernel, which runs with the engine on and off"
+                "the kernel `{}` cannot run programs with the engine on and off: use `debug`, `kasan` or `mutants`",
+                self.kernel.name()
             );
         }
         self.kernel.built()?;
