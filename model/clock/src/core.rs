@@ -27,6 +27,10 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
+/// Moves of a lock's line while another CPU waits for it, besides its one move to the next holder: it goes back to the
+/// holder, which writes it, and to the waiter, which reads that.
+const HANDOVER: f64 = 2.0;
+
 /// The state of a machine.
 pub(crate) struct Core {
     pub costs: Costs,
@@ -306,7 +310,13 @@ impl Core {
         };
         let now = cpu.now;
         let (free, last) = *self.locks.get(&lock).unwrap_or(&(0, self.current));
-        let lines = if last == self.current { 0.0 } else { held.lines };
+        // If a CPU waits, its reads and the release also move the line of the lock (Linux, kernel/locking/qspinlock.c).
+        let handover = if free > now && held.lines > 0.0 {
+            HANDOVER * self.costs.amount(P::LockScale)
+        } else {
+            0.0
+        };
+        let lines = if last == self.current { 0.0 } else { held.lines + handover };
         let fetched = (lines * self.costs.transfer(last, self.current) as f64) as Time;
         let until = now.max(free) + fetched + self.shared_core(held.hold);
         self.locks.insert(lock, (until, self.current));

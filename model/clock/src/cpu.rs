@@ -4,6 +4,7 @@ use crate::costs::{Collected, Costs};
 use crate::counts::Counts;
 use crate::file::Time;
 use crate::flushes::Protocol;
+use crate::lines::Queued;
 use crate::poll::WaitLoop;
 use crate::tlb::Tlb;
 use quell::{Frame, Invalidation, Tag};
@@ -48,6 +49,8 @@ pub struct Cpu {
     pub nmi: Option<Time>,
     /// The end of this CPU's last store.
     pub stores_done: Time,
+    /// The place of its next access in the queue for a line.
+    pub queued: Option<Queued>,
     /// Broadcast invalidations that this CPU sent and hasn't waited for.
     pub broadcasts: Vec<Invalidation>,
     /// The completion of the last of them.
@@ -93,6 +96,7 @@ impl Cpu {
             arrivals: Vec::new(),
             nmi: None,
             stores_done: 0,
+            queued: None,
             broadcasts: Vec::new(),
             broadcasts_done: 0,
             filled_page: false,

@@ -410,15 +410,16 @@ impl Flushes {
             let [flag, next] = &self.place(target.index(), me).0;
             flag.store(1, Relaxed);
             let head = cpu.queue.word();
+            let mut first = head.load(Relaxed);
             loop {
-                let first = head.load(Relaxed);
                 next.store(first, Relaxed);
-                if head.compare_exchange(first, me as u64 + 1, SeqCst, Relaxed).is_ok() {
-                    if first == 0 {
-                        asleep.insert(target);
-                    }
-                    break;
+                match head.compare_exchange(first, me as u64 + 1, SeqCst, Relaxed) {
+                    Ok(_) => break,
+                    Err(now) => first = now,
                 }
+            }
+            if first == 0 {
+                asleep.insert(target);
             }
         }
         if !asleep.is_empty() {

@@ -8,7 +8,11 @@
 //! * a transfer by the farthest distance, if others must give it up;
 //! * the shared cache or memory, if no CPU has it.
 //!
-//! Transfers of one line queue behind each other. For example, a word to which a thousand CPUs add is slow here too.
+//! Transfers of one line queue behind each other. For example, a word to which a thousand CPUs add is slow here too. A
+//! transfer has three hops: to the line's home, to its holder, and to the core that asked (Sorin, Hill and Wood, A
+//! Primer on Memory Consistency and Cache Coherence, chapter 8). The home forwards the next request once the line has
+//! arrived. So each core keeps the line for the first two hops of the next transfer, and a failed exchange that is
+//! repeated at once mostly succeeds.
 //!
 //! Capacity is modelled by direct-mapped sets of line numbers, with the sizes of a core's two private caches and its
 //! socket's cache. So page tables larger than a cache are read from the next one.
@@ -17,8 +21,8 @@
 //! costs don't depend on the host's allocator, except if it decides which words share a line;
 //! [`LineAllocator`](quell_vm::sim::LineAllocator) prevents that too. Dropping a word removes its line.
 //!
-//! Not modelled: associativity, prefetch, bandwidth of the interconnect, choice of home agent, and that a core keeps a
-//! line for a moment: if an exchange fails, cores that asked for the line meanwhile come before the next try.
+//! Not modelled: associativity, prefetch, bandwidth of the interconnect, choice of home agent. Stores and walkers do
+//! not wait for their place in the queue; others see such a store at once.
 
 use crate::costs::{Costs, Topology};
 use crate::file::{Parameter as P, Time};
@@ -50,14 +54,16 @@ struct Line {
     owner: u16,
     /// The last CPU that wrote, which distinguishes hardware threads of a core.
     writer: u16,
-    /// The end of an earlier transfer of the line.
+    /// The end of the last transfer in the line's queue.
     busy: Time,
+    /// The core that has the line then.
+    last: u16,
 }
 
 impl Line {
     /// A line that no CPU has.
     const FRESH: Line =
-        Line { holders: 0, watched: false, owner: NO_CORE, writer: NO_CORE, busy: 0 };
+        Line { holders: 0, watched: false, owner: NO_CORE, writer: NO_CORE, busy: 0, last: 0 };
 }
 
 /// The numbered lines that a cache holds. It is direct-mapped, so one comparison suffices.
@@ -111,6 +117,19 @@ pub struct LineAccess {
     pub transferred: bool,
     /// Whether this core held it already.
     pub held: bool,
+}
+
+/// A place in the queue for a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queued {
+    /// The line.
+    pub line: u32,
+    /// The time of the request.
+    pub since: Time,
+    /// The time at which the line leaves the core before.
+    pub leaves: Time,
+    /// The time at which it arrives.
+    pub ready: Time,
 }
 
 /// All shared lines of a machine.
@@ -291,7 +310,42 @@ impl Lines {
         self.holds(number, core as usize) && (line.owner != core || line.writer == cpu as u16)
     }
 
-    /// Accounts for one access of `cpu` at time `now` to a line.
+    /// Queues a request for a line that is under way to another core. Returns `None` if it needs no place.
+    #[inline]
+    pub fn queue(
+        &mut self,
+        costs: &Costs,
+        cpu: usize,
+        number: u32,
+        kind: LineUse,
+        now: Time,
+    ) -> Option<Queued> {
+        let core = self.places[cpu].0;
+        let line = &self.lines[number as usize];
+        if line.busy <= now || line.owner == core || kind == LineUse::Load && line.owner == NO_CORE
+        {
+            return None;
+        }
+        let cost = self.distance(costs, cpu, line.last as usize);
+        let line = &mut self.lines[number as usize];
+        line.busy += cost;
+        line.last = core;
+        let ready = line.busy;
+        Some(Queued { line: number, since: now, leaves: ready - cost / 3, ready })
+    }
+
+    /// Returns the time that a line takes from another core to a CPU.
+    fn distance(&self, costs: &Costs, cpu: usize, other: usize) -> Time {
+        let cores_per_socket = self.topology.per_socket / self.topology.per_core;
+        if other / cores_per_socket == self.places[cpu].1 as usize {
+            costs.time(P::TransferSocket)
+        } else {
+            costs.time(P::TransferRemote)
+        }
+    }
+
+    /// Accounts for one access of `cpu` at time `now` to a line. `queued` is its place in the line's queue, if it had
+    /// to wait for one.
     #[inline]
     pub fn access(
         &mut self,
@@ -300,6 +354,7 @@ impl Lines {
         number: u32,
         kind: LineUse,
         now: Time,
+        queued: Option<Queued>,
     ) -> LineAccess {
         let core = self.places[cpu].0 as usize;
         let line = self.lines[number as usize];
@@ -315,7 +370,7 @@ impl Lines {
             let cost = if sibling { costs.time(P::TransferCore) } else { held };
             return LineAccess { ready: now + cost, transferred: false, held: true };
         }
-        self.take(costs, cpu, core, number, kind, now, held)
+        self.take(costs, cpu, core, number, kind, (now, queued), held)
     }
 
     /// Returns the cost of the line from capacity alone, and puts it into the caches.
@@ -343,23 +398,14 @@ impl Lines {
         core: usize,
         number: u32,
         kind: LineUse,
-        now: Time,
+        (now, queued): (Time, Option<Queued>),
         held: Time,
     ) -> LineAccess {
         let line = self.lines[number as usize];
-        let here = self.places[cpu].1 as usize;
-        let cores_per_socket = self.topology.per_socket / self.topology.per_core;
-        let distance = |other: usize| {
-            if other / cores_per_socket == here {
-                costs.time(P::TransferSocket)
-            } else {
-                costs.time(P::TransferRemote)
-            }
-        };
         // These must respond: the owner, or on a write every reader except this core.
         let mut cost = 0;
         if line.owner != NO_CORE {
-            cost = distance(line.owner as usize);
+            cost = self.distance(costs, cpu, line.owner as usize);
         } else if kind != LineUse::Load {
             for word in 0..=self.words {
                 let mut bits = *self.holders(number, word * 64);
@@ -369,7 +415,7 @@ impl Lines {
                 if bits != 0 {
                     let (low, high) = (bits.trailing_zeros(), 63 - bits.leading_zeros());
                     for bit in [low, high] {
-                        cost = cost.max(distance(word * 64 + bit as usize));
+                        cost = cost.max(self.distance(costs, cpu, word * 64 + bit as usize));
                     }
                 }
             }
@@ -390,9 +436,12 @@ impl Lines {
         if kind != LineUse::Load {
             line.writer = cpu as u16;
         }
-        if transferred {
+        if let Some(Queued { ready, .. }) = queued {
+            LineAccess { ready: ready.max(now), transferred: true, held: false }
+        } else if transferred {
             let ready = now.max(line.busy) + cost;
             line.busy = ready;
+            line.last = core as u16;
             LineAccess { ready, transferred, held: false }
         } else {
             // The line is clean and elsewhere, or nowhere: the shared cache or memory responds, to all at once.

@@ -1,11 +1,12 @@
 //! The clock: order, determinism, look-ahead, interrupts.
 
 use crate::support::{Hooks, Toy, haswell, run, run_on};
-use quell::{CpuId, CpuSet, Hardware, Page};
-use quell_clock::{Counts, MachineFile, ModelUser, Progress, RunError, Setup};
-use quell_vm::{Machine, User};
+use quell::{CpuId, CpuSet, Hardware, Page, Word};
+use quell_clock::{Counts, MachineFile, ModelUser, ModelWord, Progress, RunError, Setup};
+use quell_vm::{LockUse, Machine, User, Work};
 use rand::RngExt;
 use rand_pcg::Pcg64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Runs a CPU's part of eight CPUs that walk, hit, compute, share words and interrupt each other.
 fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
@@ -109,6 +110,27 @@ fn shared_words_are_seen_in_the_order_of_time() {
     assert!(log.windows(2).all(|pair| pair[0] <= pair[1] + 1), "{log:?}");
 }
 
+/// Checks that a CPU keeps a line long enough to repeat a failed exchange. Otherwise only one of all waiting CPUs
+/// succeeds in each turn.
+#[test]
+fn a_failed_exchange_that_is_repeated_at_once_mostly_succeeds() {
+    const CPUS: u64 = 16;
+    let (word, failed) = (ModelWord::new(0), std::cell::Cell::new(0));
+    run_on(&haswell(), CPUS as usize, &Hooks::default(), &|_, _| {
+        for _ in 0..50 {
+            let mut held = word.load(Relaxed);
+            while let Err(now) = word.compare_exchange(held, held + 1, SeqCst, Relaxed) {
+                held = now;
+                failed.set(failed.get() + 1);
+            }
+        }
+    })
+    .expect("runs");
+    let done = word.load(Relaxed);
+    assert_eq!(done, 50 * CPUS);
+    assert!(failed.get() < 2 * done, "{} failed", failed.get());
+}
+
 #[test]
 fn interrupts_are_taken_once_each_in_order_and_not_while_masked() {
     let taken = std::cell::RefCell::new(Vec::new());
@@ -183,6 +205,28 @@ fn interrupts_to_another_socket_queue_behind_each_other_on_the_way() {
     let [.., without, last] = served("interrupt.link=0ns");
     assert_eq!(without, last, "without the queue all arrive at once");
     assert_eq!(first - last, 500, "each occupies the way itself, too");
+}
+
+/// Returns the time from a lock's release to the next one. The second CPU wants it this much later than the first.
+fn second_holder(later: u64) -> u64 {
+    let file = haswell_with(&["lock.lists_hold=1us", "lock.lists_lines=1"]);
+    let (released, took) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    run_on(&file, 2, &Hooks::default(), &|toy, user| {
+        user.compute(user.cpu() as u64 * later);
+        let start = user.now().max(released.get());
+        toy.model.charge(Work::Locked(LockUse::ListRemove(0)));
+        released.set(user.now());
+        took.set(user.now() - start);
+    })
+    .expect("runs");
+    took.get()
+}
+
+#[test]
+fn a_lock_moves_its_line_three_times_to_a_cpu_that_waits() {
+    // The lock is held for 1 us, and a move within the socket takes 33.5 ns.
+    assert_eq!(second_holder(5000), 1033, "nobody holds it");
+    assert_eq!(second_holder(500), 1101, "the other CPU holds it");
 }
 
 #[test]

@@ -24,8 +24,17 @@ impl Core {
             return false;
         }
         let line = self.lines.number(address);
-        let start = cpu.now;
-        let access = self.lines.access(&self.costs, self.current, line, kind, start);
+        // An access that needs its result happens when the line leaves the core before.
+        let queued = cpu.queued.take().filter(|queued| queued.line == line);
+        if queued.is_none() && kind != LineUse::Store {
+            let queued = self.lines.queue(&self.costs, self.current, line, kind, cpu.now);
+            if let Some(place) = queued {
+                (cpu.now, cpu.queued) = (place.leaves, queued);
+                return false;
+            }
+        }
+        let start = queued.map_or(cpu.now, |queued| queued.since);
+        let access = self.lines.access(&self.costs, self.current, line, kind, cpu.now, queued);
         cpu.counts.words += 1;
         cpu.counts.transfers += u64::from(access.transferred);
         match kind {
@@ -136,7 +145,7 @@ impl Core {
     #[inline]
     pub fn walker_access(&mut self, line: u32, kind: LineUse) {
         let cpu = &mut self.cpus[self.current];
-        let access = self.lines.access(&self.costs, self.current, line, kind, cpu.now);
+        let access = self.lines.access(&self.costs, self.current, line, kind, cpu.now, None);
         cpu.counts.walk_reads += u64::from(kind == LineUse::Load);
         cpu.counts.transfers += u64::from(access.transferred);
         let time = access.ready - cpu.now;

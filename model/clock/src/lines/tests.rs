@@ -20,7 +20,7 @@ impl TestBed {
     fn cost(&mut self, cpu: usize, address: usize, kind: LineUse) -> (Time, bool) {
         let number = self.lines.number(address);
         let now = 1 << 40;
-        let access = self.lines.access(&self.costs, cpu, number, kind, now);
+        let access = self.lines.access(&self.costs, cpu, number, kind, now, None);
         for line in &mut self.lines.lines {
             line.busy = 0;
         }
@@ -83,16 +83,37 @@ fn transfers_of_one_line_queue_and_of_others_do_not() {
     let number = bed.lines.number(LINE);
     let other = bed.lines.number(LINE + 64);
     let mut modify =
-        |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now).ready;
+        |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now, None).ready;
     modify(0, number, 0);
     modify(0, other, 0);
     let transfer = bed.costs.time(P::TransferSocket);
     let mut modify =
-        |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now).ready;
+        |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, LineUse::Modify, now, None).ready;
     assert_eq!(modify(1, number, 1_000_000), 1_000_000 + transfer);
     assert_eq!(modify(2, number, 1_000_000), 1_000_000 + 2 * transfer);
     assert_eq!(modify(3, number, 1_000_000), 1_000_000 + 3 * transfer);
     assert_eq!(modify(1, other, 1_000_000), 1_000_000 + transfer);
+}
+
+#[test]
+fn a_core_keeps_a_line_for_two_hops_of_the_next_transfer() {
+    let TestBed { costs, mut lines } = TestBed::new();
+    let number = lines.number(LINE);
+    let (hop, transfer) = (costs.time(P::TransferSocket) / 3, costs.time(P::TransferSocket));
+    lines.access(&costs, 0, number, LineUse::Modify, 0, None);
+    let now = 1_000_000;
+    let place =
+        |lines: &mut Lines, cpu, now| lines.queue(&costs, cpu, number, LineUse::Modify, now);
+    assert_eq!(place(&mut lines, 1, now), None, "nobody else asks for it");
+    lines.access(&costs, 1, number, LineUse::Modify, now, None);
+    let second = place(&mut lines, 2, now).expect("the line is under way");
+    assert_eq!((second.leaves, second.ready), (now + 2 * transfer - hop, now + 2 * transfer));
+    let third = place(&mut lines, FAR, now).expect("the line is under way");
+    assert_eq!(third.ready, second.ready + costs.time(P::TransferRemote));
+    assert_eq!(place(&mut lines, 1, now + transfer), None, "still there");
+    let arrived = lines.access(&costs, 2, number, LineUse::Modify, second.leaves, Some(second));
+    assert_eq!(arrived, LineAccess { ready: second.ready, transferred: true, held: false });
+    assert!(place(&mut lines, 1, second.leaves).is_some(), "it has gone");
 }
 
 #[test]
