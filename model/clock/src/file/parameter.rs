@@ -287,8 +287,6 @@ parameters! {
         MemoryLatency latency: Unit::Time, 1..=100000;
         /// Reading a line from a node of another socket.
         RemoteLatency remote_latency: Unit::Time, 1..=100000;
-        /// Reading a line from a slow node.
-        SlowLatency slow_latency: Unit::Time, 1..=100000;
         /// The rate at which one core streams from local memory.
         StreamRate stream_rate: Unit::Rate, 0.01..=10000;
         /// The rate at which one core streams from a slow node.
