@@ -50,17 +50,17 @@ impl<W: Word> TableName<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::USER_END;
     use alloc::vec::Vec;
 
     #[test]
     fn tables_of_living_processes_have_names_of_their_own() {
         let mut names: Vec<u64> = Vec::new();
+        let end = Level::ROOT.pages() << 8;
         for process in [1, 2, u32::MAX] {
             names.push(TableId::new(process, Level::ROOT, Page(0)).0);
             for level in [Level::HUGE, Level::LARGE, Level::LEAF] {
                 let pages = level.pages() << 9;
-                let tables = [0, 1, 2, USER_END.0 / pages / 2, USER_END.0 / pages - 1];
+                let tables = [0, 1, 2, end / pages / 2, end / pages - 1];
                 names.extend(
                     tables.map(|table| TableId::new(process, level, Page(table * pages)).0),
                 );
