@@ -357,24 +357,28 @@ impl Flushes {
 
     /// Flushes the spaces that had these frames, unless the frames return to the space that is loaded here.
     pub fn allocate(&self, hw: &Model, frame: Frame, frames: u64, for_table: bool) {
+        if self.costs.protocol != Protocol::Fpr {
+            return;
+        }
         for distance in 0..frames {
-            let frame = frame.plus(distance).0;
-            let (root, generation) = {
-                let mut recycled = self.recycled.lock().unwrap_or_else(PoisonError::into_inner);
-                match recycled.get(&frame) {
-                    Some(&(root, _)) if !for_table && tag_of(root).is_some() => continue,
-                    Some(&had) => {
-                        recycled.remove(&frame);
-                        had
-                    }
-                    None => continue,
-                }
+            let Some((root, generation)) = self.leave(frame.plus(distance), for_table) else {
+                continue;
             };
             if self.space(root).whole.load(Relaxed) <= generation {
                 let request = Request { root, range: None, scope: Scope::Tables, generation: 0 };
                 self.flush_space(hw, request, None);
             }
         }
+    }
+
+    /// Forgets which space had a frame, and returns it. Does nothing if the frame returns to that space.
+    fn leave(&self, frame: Frame, for_table: bool) -> Option<(Frame, u64)> {
+        let mut recycled = self.recycled.lock().unwrap_or_else(PoisonError::into_inner);
+        let &(root, _) = recycled.get(&frame.0)?;
+        if !for_table && tag_of(root).is_some() {
+            return None;
+        }
+        recycled.remove(&frame.0)
     }
 
     /// Broadcasts a request, and waits for it.

@@ -207,7 +207,8 @@ fn interrupts_to_another_socket_queue_behind_each_other_on_the_way() {
     assert_eq!(first - last, 500, "each occupies the way itself, too");
 }
 
-/// Returns the time from a lock's release to the next one. The second CPU wants it this much later than the first.
+/// Returns the time from a lock's first release to its second. The second CPU requests the lock `later` ns after the
+/// first.
 fn second_holder(later: u64) -> u64 {
     let file = haswell_with(&["lock.lists_hold=1us", "lock.lists_lines=1"]);
     let (released, took) = (std::cell::Cell::new(0), std::cell::Cell::new(0));

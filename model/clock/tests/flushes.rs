@@ -180,6 +180,30 @@ fn pass_on(user: &ModelUser<'_>, other: bool) {
     meet(user, &mut times);
 }
 
+/// CPU 0 evicts pages of a file that all use, and has written them if they are `dirty`.
+fn evict(user: &ModelUser<'_>, dirty: bool) {
+    let (mut times, bytes) = (0, ROUNDS * PAGE);
+    if user.cpu() == 0 {
+        let file = user.call(Call::Create { bytes }).expect("creates") as u32;
+        let backing = Backing::Shared { file, offset: 0 };
+        let protection = Protection::READ_WRITE;
+        let address = Some(BASE);
+        user.call(Call::Map { address, bytes, protection, backing }).expect("is mapped");
+        if dirty {
+            (0..ROUNDS).for_each(|page| user.write(BASE + page * PAGE, page));
+        }
+    }
+    meet(user, &mut times);
+    (0..ROUNDS).for_each(|page| _ = user.read(BASE + page * PAGE));
+    meet(user, &mut times);
+    if user.cpu() == 0 {
+        user.mark(Mark::Begin);
+        assert_eq!(user.call(Call::PageOut { address: BASE, bytes }), Ok(ROUNDS));
+        user.mark(Mark::End);
+    }
+    meet(user, &mut times);
+}
+
 #[test]
 fn recycled_pages_are_flushed_once_another_process_gets_one() {
     let outcome = under(&haswell(), "fpr", 6, &|user| unmap(user, true));
@@ -190,6 +214,9 @@ fn recycled_pages_are_flushed_once_another_process_gets_one() {
     assert_eq!(clauses(&under(&haswell(), "fpr", 3, &reuse)), []);
     assert!(sent(&under(&haswell(), "fpr", 6, &drop_own)) > 0);
     assert_eq!(sent(&under(&haswell(), "fpr", 6, &|user| pass_on(user, false))), 0);
+    // Only clean pages are evicted without a flush.
+    assert_eq!(sent(&under(&haswell(), "fpr", 6, &|user| evict(user, false))), 0);
+    assert!(sent(&under(&haswell(), "fpr", 6, &|user| evict(user, true))) > 0);
     // One flush of the whole process covers all pages that it had.
     assert_eq!(sent(&under(&haswell(), "fpr", 6, &|user| pass_on(user, true))), 5);
 }
