@@ -288,6 +288,28 @@ fn no_load_after_a_fence_is_satisfied_before_a_frame_was_written() {
     check(PATCHED_MEANWHILE, 60_000);
 }
 
+/// A process has its own copy of a page beyond the end of a file. One CPU copies it once more, after a fork, and empties
+/// the entry meanwhile, because the machine wants that. Another CPU loads from the page.
+const COPY_BEYOND_END: &str = r#"
+machine = "riscv"
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 1 },
+    { do = "map-file", page = 1, pages = 1, file = 0, from = 0, shared = false, write = true },
+    { do = "write", page = 1 },
+    { do = "truncate", file = 0, pages = 0 },
+    { do = "fork" },
+]
+run = [{ do = "write", page = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "read", page = 1 }]
+"#;
+
+#[test]
+fn a_copy_beyond_the_end_of_its_file_stays_while_it_is_copied() {
+    check(COPY_BEYOND_END, 1000);
+}
+
 /// Two CPUs unmap pages of a third one, and share the flushes.
 const COALESCED: &str = r#"
 machine = "x86"

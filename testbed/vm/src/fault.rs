@@ -175,7 +175,14 @@ impl<'m, M: Machine> Vm<'m, M> {
     fn fill(&self, attempt: &Attempt<'_, M>) -> Result<Step, Fault> {
         match attempt.vma.source {
             Source::Anonymous(largest) => self.zeros(attempt, largest),
-            Source::File { .. } => self.file_page(attempt),
+            Source::File { .. } => match self.file_page(attempt) {
+                // The process may have a copy of the page whose entry is empty only while another CPU replaces it. Then
+                // that CPU has locked the table.
+                Err(Fault::BeyondEnd) if !self.is_unmapped(attempt.process, attempt.page) => {
+                    Ok(Step::Again)
+                }
+                step => step,
+            },
         }
     }
 

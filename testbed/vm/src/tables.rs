@@ -101,6 +101,12 @@ impl<'m, M: Machine> Vm<'m, M> {
         Some((frame, level))
     }
 
+    /// Returns whether the word for `page` mapped nothing at a moment of this call when nobody was changing it.
+    pub(crate) fn is_unmapped(&self, process: &Arc<Process<M>>, page: Page) -> bool {
+        let view = self.governing(process, page).view(page);
+        matches!(view, EntryKind::Empty | EntryKind::Marker(_))
+    }
+
     /// Returns whether the word for `page` mapped nothing at a moment of this call. Takes no lock: a fault looks again
     /// when it has made the page and locks the table.
     pub(crate) fn looks_unmapped(&self, process: &Process<M>, page: Page) -> bool {
