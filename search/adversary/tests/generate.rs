@@ -101,6 +101,32 @@ fn an_allocation_does_not_look_at_all_of_memory_in_vain_again_and_again() {
     assert_eq!(shrink::replay(&recorded), None);
 }
 
+/// One CPU stores to a word of a file while the zeros of another CPU's truncation, which has returned, still wait in that
+/// CPU's store buffer.
+const WAITING_ZEROS: &str = r#"
+machine = "riscv-many"
+policy = "all"
+schedule = "1.2-a.0"
+[program.calls.memory]
+fast = 32
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 1 },
+    { do = "map-file", page = 0, pages = 1, file = 0, from = 0, shared = true, write = true },
+    { do = "write", page = 0 },
+]
+[[program.calls.cpu]]
+run = [{ do = "write", page = 0, word = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "truncate", file = 0, pages = 0, word = 1 }]
+"#;
+
+#[test]
+fn a_truncation_may_zero_a_word_after_it_has_returned() {
+    let recorded = RecordedProgram::parse(WAITING_ZEROS).expect("a program");
+    assert_eq!(shrink::replay(&recorded), None);
+}
+
 /// Tests that need mistakes of the source. They run only in the copy that contains these: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {

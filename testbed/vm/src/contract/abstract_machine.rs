@@ -587,6 +587,13 @@ impl AbstractMachine {
                 let cut = Place::Word(file, bytes)..=Place::Word(file, u64::MAX);
                 let cut: Vec<Place> = self.places.range(cut).map(|(place, _)| *place).collect();
                 cut.into_iter().for_each(|place| self.change(cpu, place));
+                // The zeros may wait in a store buffer when the call has returned. Until they leave it, another CPU may
+                // store to a word of that page for the first time.
+                if !bytes.is_multiple_of(PAGE_BYTES) {
+                    let rest = (0..WORDS).map(|word| byte(bytes / PAGE_BYTES, word));
+                    rest.filter(|&at| bytes <= at)
+                        .for_each(|at| self.change(cpu, Place::Word(file, at)));
+                }
             }
             _ => {}
         }
