@@ -425,16 +425,16 @@ pub(crate) fn perform(
         }
     });
     let config = VmConfig {
-        cache_batch: 1,
+        cache_batch: memory.cache.into(),
         swap_pages: memory.swap.into(),
-        demotion: false,
-        reclaim_ahead: 1,
-        reclaim_idle: false,
-        catch_up: true,
+        demotion: memory.demotes,
+        reclaim_ahead: memory.ahead.into(),
+        reclaim_idle: memory.reclaims_idle,
+        catch_up: memory.catches_up,
         migrate_together: usize::from(memory.together.div_ceil(2)),
         flush_together: memory.together.into(),
         clear: ClearPolicy::cooperative(Plan::default()),
-        zero_ahead: 1,
+        zero_ahead: memory.zeroed.into(),
         reclaim_attempts: 3,
     };
     let kernel = Box::new(VmKernel {

@@ -198,7 +198,7 @@ fn simpler(recorded: &RecordedProgram, number: usize) -> Option<RecordedProgram>
                 _ => shape.unscheduled = 0,
             }
         }
-        (Program::Calls { memory, .. }, 2..8) => {
+        (Program::Calls { memory, .. }, 2..14) => {
             let usual = Memory::default();
             match number {
                 2 => memory.fast = usual.fast,
@@ -206,6 +206,12 @@ fn simpler(recorded: &RecordedProgram, number: usize) -> Option<RecordedProgram>
                 4 => memory.ledger = usual.ledger,
                 5 => memory.swap = usual.swap,
                 6 => memory.together = usual.together,
+                7 => memory.cache = usual.cache,
+                8 => memory.ahead = usual.ahead,
+                9 => memory.zeroed = usual.zeroed,
+                10 => memory.demotes = usual.demotes,
+                11 => memory.reclaims_idle = usual.reclaims_idle,
+                12 => memory.catches_up = usual.catches_up,
                 _ => memory.nmis = 0,
             }
         }

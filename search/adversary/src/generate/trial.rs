@@ -26,6 +26,10 @@ const FIRST_LOOK: u64 = 8;
 /// The number of further schedules of a program that hasn't yet passed the rule of the mutant for which it was drawn.
 const SEEK: u64 = 32;
 
+/// The numbers of further schedules of a program that holds so far, if no mutant is sought, each with its weight. The
+/// right program is rarer than its right schedule, so most programs get none.
+const MORE_SCHEDULES: [(u64, u64); 5] = [(24, 0), (12, 8), (8, 24), (3, 100), (1, 400)];
+
 /// The approximate limit of moments for all searches of a program, those for all mutants included. Programs with long
 /// runs get fewer schedules.
 const PROGRAM: u64 = 500_000;
@@ -213,7 +217,7 @@ impl Trial<'_> {
         let plan = SchedulePlan {
             seed: self.seed,
             count: FIRST_LOOK,
-            most: SEARCH / 4,
+            most: SEARCH / 8,
             ..Default::default()
         };
         let before = outcome.spent;
@@ -392,8 +396,8 @@ impl Trial<'_> {
         }
         let plan = SchedulePlan {
             seed,
-            count: [0, 0, 40, 200, 1000][rng.below(5) as usize],
-            most: 2 * SEARCH,
+            count: rng.weigh(&MORE_SCHEDULES),
+            most: SEARCH,
             watched: None,
             partners: PassedRules::default(),
             seeks: false,

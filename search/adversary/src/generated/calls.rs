@@ -15,6 +15,7 @@ use crate::stage::Stage;
 use crate::vm_kernel::{self, FIRST_PROCESS, ProgramParts, VmKernel};
 use quell::PageSize;
 use quell_vm::contract::timeline::Line;
+use quell_vm::machine::USER_END;
 use quell_vm::{Backing, Call, ProcessId, Protection};
 use std::cell::Cell;
 
@@ -46,6 +47,44 @@ fn protection(rights: u8) -> Protection {
         _ => Protection { execute: true, ..Protection::READ_WRITE },
     }
 }
+
+/// Returns a call whose arguments are wrong or not round.
+fn odd(number: u8, page: u64) -> Call {
+    const NONE: u32 = 99;
+    let (address, one) = (bytes(page), bytes(1));
+    let end = USER_END.address();
+    let map = |backing| {
+        let (address, protection) = (Some(address), Protection::READ);
+        Call::Map { address, bytes: one, protection, backing }
+    };
+    match number % ODD_CALLS {
+        0 => Call::Unmap { address, bytes: 0 },
+        1 => Call::Protect { address: address + 8, bytes: one, protection: Protection::READ },
+        2 => Call::Discard { address: end - one, bytes: 2 * one },
+        3 => Call::Remap { address, bytes: 2 * one, to: Some(address + one) },
+        4 => Call::Remap { address, bytes: one, to: Some(bytes(8) + 1) },
+        5 => map(Backing::Shared { file: 0, offset: 8 }),
+        6 => map(Backing::Private { file: NONE, offset: 0 }),
+        7 => Call::Enter { process: NONE },
+        8 => Call::Exit { process: NONE },
+        9 => Call::Migrate { address, bytes: one, node: NONE },
+        10 => Call::Read { file: 0, offset: 4 },
+        11 => Call::Write { file: 0, offset: end, value: 1 },
+        12 => Call::Truncate { file: NONE, bytes: 0 },
+        13 => Call::Create { bytes: end },
+        14 => Call::Collapse { address: end },
+        15 => Call::PageOut { address: end, bytes: one },
+        16 => Call::Sync { file: NONE },
+        17 => Call::Unmap { address, bytes: 1 },
+        18 => Call::Discard { address, bytes: one + 1 },
+        19 => Call::Protect { address, bytes: one - 1, protection: Protection::READ },
+        20 => Call::PageOut { address, bytes: 2 * one - 8 },
+        _ => Call::Truncate { file: 0, bytes: end },
+    }
+}
+
+/// The number of such calls.
+const ODD_CALLS: u8 = 22;
 
 impl ProgramPlayer<'_> {
     fn value(&self, me: usize) -> u64 {
@@ -152,6 +191,23 @@ impl ProgramPlayer<'_> {
             }
             CallOp::Demote { pages } => call(Call::Demote { pages }),
             CallOp::Reclaim { pages } => call(Call::Reclaim { pages }),
+            // The judge learns the address only when the call returns. In the run others could get there before.
+            CallOp::MapAnywhere { .. } | CallOp::RemapAnywhere { .. } if self.begun.get() => {}
+            CallOp::MapAnywhere { pages, large } => {
+                let page = if large { PageSize::Large } else { PageSize::Base };
+                let (address, backing) = (None, Backing::Anonymous { page });
+                let (bytes, protection) = (bytes(pages), Protection::READ_WRITE);
+                if let Ok(at) = k.try_call(Call::Map { address, bytes, protection, backing }) {
+                    self.write(k, me, at >> 12, 0);
+                }
+            }
+            CallOp::RemapAnywhere { page, pages } => {
+                let (address, bytes) = (bytes(page), bytes(pages));
+                if let Ok(at) = k.try_call(Call::Remap { address, bytes, to: None }) {
+                    let _ = k.attempt((at >> 12, 0), AccessKind::Load, 0);
+                }
+            }
+            CallOp::Odd { call: number, page } => call(odd(number, page)),
             CallOp::Idle => call(Call::Idle { until: 0 }),
             CallOp::Nothing => call(Call::Nothing),
             CallOp::Offline => {

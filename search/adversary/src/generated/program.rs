@@ -298,6 +298,12 @@ pub enum CallOp {
     Idle,
     /// Enters and leaves the kernel.
     Nothing,
+    /// Maps zeroed memory at an address that the manager chooses, and stores there. Only before the run.
+    MapAnywhere { pages: u64, large: bool },
+    /// Moves a range to an address that the manager chooses, and loads from there. Only before the run.
+    RemapAnywhere { page: u64, pages: u64 },
+    /// Makes a call with arguments that the manager must refuse or round, by its number in the list of these calls.
+    Odd { call: u8, page: u64 },
     /// Takes the CPU offline, until [`CallOp::Online`].
     Offline,
     /// Takes the CPU online again.
@@ -423,11 +429,36 @@ pub struct Memory {
     pub swap: u8,
     /// The most pages that a call removes, or twice as many as it moves, before it flushes.
     pub together: u8,
+    /// The frames that a CPU's cache of free frames exchanges with a node at a time.
+    pub cache: u8,
+    /// The frames that each node keeps free.
+    pub ahead: u8,
+    /// The frames that an idle CPU zeroes in advance.
+    pub zeroed: u8,
+    /// Whether cold pages move to slow memory when fast memory is exhausted.
+    pub demotes: bool,
+    /// Whether idle CPUs keep frames free. Otherwise allocating CPUs do.
+    pub reclaims_idle: bool,
+    /// Whether a faulting CPU flushes if many flushes were deferred since its last flush.
+    pub catches_up: bool,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { fast: 32, slow: 0, ledger: 4, nmis: 0, swap: 64, together: 64 }
+        Memory {
+            fast: 32,
+            slow: 0,
+            ledger: 4,
+            nmis: 0,
+            swap: 64,
+            together: 64,
+            cache: 1,
+            ahead: 1,
+            zeroed: 1,
+            demotes: false,
+            reclaims_idle: false,
+            catches_up: true,
+        }
     }
 }
 
@@ -525,6 +556,9 @@ impl Program {
                 within("nmis", memory.nmis.into(), 0, 4)?;
                 within("swap", memory.swap.into(), 0, 64)?;
                 within("together", memory.together.into(), 1, 64)?;
+                within("cache", memory.cache.into(), 0, 64)?;
+                within("ahead", memory.ahead.into(), 0, 64)?;
+                within("zeroed", memory.zeroed.into(), 0, 64)?;
                 cpu.iter().flat_map(CpuProgram::all).try_for_each(|op| op.check(&within))
             }
         }
@@ -702,7 +736,10 @@ impl CallOp {
             | Unmap { page, pages }
             | Discard { page, pages }
             | PageOut { page, pages }
+            | RemapAnywhere { page, pages }
             | Migrate { page, pages, .. } => place(page, pages),
+            MapAnywhere { pages, .. } => place(0, pages),
+            Odd { page, .. } => place(page, 1),
             MapFile { page, pages, from, .. } => {
                 place(page, pages).and(within("from", from, 0, 64))
             }

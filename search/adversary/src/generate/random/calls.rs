@@ -58,19 +58,25 @@ pub(super) enum CallKind {
     Signal,
     /// Lets frames be freed and used again.
     Turnover,
+    /// Maps or moves memory to an address that the manager chooses.
+    Anywhere,
+    /// Makes a process without mappings, and continues there.
+    Spawn,
+    /// Makes a call with wrong arguments.
+    Odd,
 }
 
 use CallKind::{
-    Code, Collapse, Demote, Discard, Enter, Exit, Fork, Map, MapFile, Migrate, PageOut, Presence,
-    Protect, Read, ReadFile, Reclaim, Remap, Signal, Sync, Truncate, Turnover, Unmap, Write,
-    WriteFile,
+    Anywhere, Code, Collapse, Demote, Discard, Enter, Exit, Fork, Map, MapFile, Migrate, Odd,
+    PageOut, Presence, Protect, Read, ReadFile, Reclaim, Remap, Signal, Spawn, Sync, Truncate,
+    Turnover, Unmap, Write, WriteFile,
 };
 
 /// Every kind, repeated by how often it is drawn.
-const KINDS: [CallKind; 26] = [
+const KINDS: [CallKind; 29] = [
     Read, Write, Map, MapFile, Unmap, Discard, Protect, PageOut, PageOut, Remap, Collapse, Fork,
     Enter, Exit, WriteFile, ReadFile, Truncate, Sync, Migrate, Migrate, Demote, Reclaim, Presence,
-    Code, Signal, Turnover,
+    Code, Signal, Turnover, Anywhere, Spawn, Odd,
 ];
 
 /// Kinds that only use memory. They come first in the list of all kinds.
@@ -342,6 +348,20 @@ impl CallSwarm {
                 CallOp::Fetch { page }
             }
             Turnover => self.turn_over(rng, page, pages, into),
+            Anywhere => match rng.one_in(2) {
+                true => {
+                    let large = self.large && rng.one_in(2);
+                    let pages = if large { WINDOW } else { pages };
+                    CallOp::MapAnywhere { pages, large }
+                }
+                false => CallOp::RemapAnywhere { page, pages },
+            },
+            Spawn => {
+                into.extend([CallOp::Spawn, CallOp::Enter { process }]);
+                into.push(CallOp::Map { page, pages, large: false });
+                write(page)
+            }
+            Odd => CallOp::Odd { call: rng.below(256) as u8, page },
             Signal => {
                 let flag = rng.below(FLAGS as u64) as u8;
                 match rng.one_in(2) {
@@ -432,6 +452,9 @@ pub(super) fn kinds_of(cpu: &[CpuProgram<CallOp>]) -> Vec<CallKind> {
         CallOp::Demote { .. } => Some(Demote),
         CallOp::Reclaim { .. } => Some(Reclaim),
         CallOp::Fetch { .. } => Some(Code),
+        CallOp::MapAnywhere { .. } | CallOp::RemapAnywhere { .. } => Some(Anywhere),
+        CallOp::Spawn => Some(Spawn),
+        CallOp::Odd { .. } => Some(Odd),
         _ => None,
     };
     let mut kinds: Vec<CallKind> =
@@ -677,6 +700,13 @@ pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memo
         nmis: rng.weigh(&[(12, 0), (1, 1)]),
         swap: rng.weigh(&[(8, 64), (1, 0), (1, 2)]),
         together: rng.weigh(&[(8, 64), (1, 1), (1, 2)]),
+        cache: rng.weigh(&[(5, 1), (1, 0), (2, 2), (1, 5)]),
+        ahead: rng.weigh(&[(5, 1), (1, 0), (2, 4), (1, 9)]),
+        zeroed: rng.weigh(&[(5, 1), (1, 0), (2, 3)]),
+        // An allocation looks at all of memory for cold pages. The parts of a large page are 512 allocations.
+        demotes: !swarm.large && rng.one_in(3),
+        reclaims_idle: rng.one_in(6),
+        catches_up: rng.below(4) > 0,
     }
 }
 
