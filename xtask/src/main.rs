@@ -25,10 +25,11 @@ cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
 cargo xtask package
     builds the crates that others use from what would be published of them
-cargo xtask mutate [--only N] [--file PART] [--sample K [--seed S]] [--schedules N] [--tests] [--thorough] [--jobs N] [--json]
+cargo xtask mutate [--only N] [--file PART] [--sample K [--seed S]] [--schedules N] [--generated-first] [--tests]
+                   [--thorough] [--jobs N] [--json]
     tries mutants of the engine and the memory manager that a program makes: all, those of files whose path contains
-    PART, or K drawn by the seed; with --schedules generated programs get N schedules for each; with --tests only the
-    crates' tests judge
+    PART, or K drawn by the seed; with --schedules generated programs get N schedules for each; with --generated-first
+    they judge before tests and scenarios; with --tests only the crates' tests judge
 cargo xtask copy CARGO'S ARGUMENTS ...
     runs cargo in the copy of the workspace that holds the mutants of search/mutants/mutants
 cargo xtask mutate --list

@@ -23,6 +23,8 @@ pub struct Request {
     seed: u64,
     /// Schedules of generated programs for each.
     schedules: Option<u64>,
+    /// Whether these judge before scenarios and tests.
+    generated_first: bool,
     jobs: Option<usize>,
     json: bool,
     list: bool,
@@ -49,6 +51,7 @@ pub fn asked(words: &[String]) -> Result<Request, String> {
             "--sample" => asked.sample = Some(number(value()?)?),
             "--seed" => asked.seed = number(value()?)?,
             "--schedules" => asked.schedules = Some(number(value()?)?),
+            "--generated-first" => asked.generated_first = true,
             "--jobs" => asked.jobs = Some(number(value()?)?),
             "--json" => asked.json = true,
             "--list" => asked.list = true,
@@ -145,6 +148,7 @@ pub fn run(root: &Path, asked: &Request) -> io::Result<()> {
         few: 12,
         more: 40,
         generated: (asked.schedules.unwrap_or(100_000), asked.seed.max(1)),
+        generated_first: asked.generated_first,
         last: asked.thorough.then_some(2000),
     };
     // For up to 60 mutants, recording everything costs more than it saves.

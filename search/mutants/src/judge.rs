@@ -77,6 +77,8 @@ pub struct Effort {
     pub more: u64,
     /// Schedules of generated programs, and the seed that draws these.
     pub generated: (u64, u64),
+    /// Whether generated programs judge first, then the tests, and scenarios last.
+    pub generated_first: bool,
     /// For survivors: schedules of each case in which every required transition must fire.
     pub last: Option<u64>,
 }
@@ -366,22 +368,27 @@ fn judge_one(
     type Round<'r> = &'r dyn Fn() -> io::Result<Option<Verdict>>;
     let quick = |case: &Case| case.all && case.cost == 1;
     let (schedules, seed) = effort.generated;
+    // Programs over the engine alone never reach the manager.
+    let part = if file.starts_with(sources::MANAGER) { "manager" } else { "engine" };
     let generated = || match &judges.trial {
         Some(trial) => chosen(
-            command(trial).args(["generate", &seed.to_string(), &schedules.to_string()]),
+            command(trial).args(["generate", part, &seed.to_string(), &schedules.to_string()]),
             "",
             Check::Generator,
             UNKNOWN + schedules / LEAST_RATE,
         ),
         None => Ok(None),
     };
-    let rounds: [Round<'_>; 5] = [
+    let mut rounds: [Round<'_>; 5] = [
         &|| run_cases("random", effort.few.min(8), &quick),
         &|| run_cases("random", effort.few, &|_| true),
         &|| run_cases("random", effort.more, &|case| case.all),
         &generated,
         &|| run_tests(false),
     ];
+    if effort.generated_first {
+        rounds.rotate_left(3);
+    }
     let last: [Round<'_>; 2] =
         [&|| run_cases("reach", effort.last.unwrap_or_default(), &|case| case.all), &|| {
             run_tests(true)

@@ -8,7 +8,8 @@
 //! quell-judge random N             N schedules of each case whose number is on the standard input
 //! quell-judge reach N              the same, and every transition that the case demands must fire
 //! quell-judge exhaustive N         every schedule of these cases, but at most N
-//! quell-judge generate SEED N      at least N schedules of generated programs
+//! quell-judge generate PART SEED N at least N schedules of generated programs: over the manager if PART is `manager`,
+//!                                  mostly over the engine if it is `engine`
 //! quell-judge survive SEED N MOST  how many of N mutants live after 10^5, 10^6 … MOST schedules of generated programs
 //! quell-judge kill NAME            whether a scenario kills the mutant of this name
 //! ```
@@ -20,7 +21,7 @@
 
 use quell::Policy;
 use quell_adversary::explore::{POLICIES, search};
-use quell_adversary::generate::Campaign;
+use quell_adversary::generate::{Campaign, WorkDone};
 use quell_adversary::mutants;
 use quell_adversary::scenario::Script;
 use quell_adversary::schedule::Rng;
@@ -75,16 +76,20 @@ fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bo
 }
 
 /// Runs schedules of generated programs, at least this many. Returns whether they hold.
-fn generated_hold(seed: u64, schedules: u64) -> bool {
+fn generated_hold(over_manager: (u64, u64), seed: u64, schedules: u64) -> bool {
     let mut campaign = Campaign::new(seed, 1, Vec::new(), &[]);
-    campaign.hasty = true;
+    (campaign.hasty, campaign.over_manager) = (true, over_manager);
     while campaign.spent.schedules < schedules {
         campaign.go_round();
         if let Some(find) = campaign.finds.first() {
-            println!("a generated program: {}", find.violation);
+            let spent = campaign.spent.schedules;
+            println!("a generated program after {spent} schedules: {}", find.violation);
+            println!("{}", find.recorded.to_line());
             return false;
         }
     }
+    let WorkDone { programs, schedules, moments } = campaign.spent;
+    println!("{schedules} schedules of {programs} programs hold, with {moments} moments");
     true
 }
 
@@ -142,8 +147,10 @@ fn main() -> ExitCode {
             true
         }
         ["kill", name] => kill(name),
-        ["generate", seed, count] => match (seed.parse(), count.parse()) {
-            (Ok(seed), Ok(count)) => generated_hold(seed, count),
+        ["generate", part, seed, count] => match (part, seed.parse(), count.parse()) {
+            ("manager", Ok(seed), Ok(count)) => generated_hold((1, 1), seed, count),
+            // Runs over the manager are longer, and most mistakes of the engine show without it.
+            ("engine", Ok(seed), Ok(count)) => generated_hold((1, 16), seed, count),
             _ => return ExitCode::from(2),
         },
         ["survive", seed, count, most] => match (seed.parse(), count.parse(), most.parse()) {

@@ -76,6 +76,8 @@ pub struct Campaign {
     pub stop: Arc<AtomicBool>,
     /// Whether each lane ends at its first violation and doesn't shrink it.
     pub hasty: bool,
+    /// The fraction of new programs that are over the memory manager, if no mutant is sought: `(2, 5)` is two in five.
+    pub over_manager: (u64, u64),
 }
 
 impl Campaign {
@@ -113,6 +115,7 @@ impl Campaign {
             efforts: Efforts::default(),
             stop: Arc::default(),
             hasty: false,
+            over_manager: (2, 5),
         };
         // No program can break guarantees of zeroing, so we check these mutants separately.
         campaign.alive.retain(|&mutant| {
@@ -284,7 +287,7 @@ impl Campaign {
                 Some(rule) if wanted.is_the_managers() => !self.asked_by_engine.contains(rule),
                 _ => wanted.is_the_managers() || rng.below(16) == 0,
             },
-            None => rng.below(5) < 2,
+            None => rng.below(self.over_manager.1) < self.over_manager.0,
         };
         let mut recorded = self.changed(rng, wanted, over_vm).unwrap_or_else(|| {
             let like = self.one_that_comes_by(rng, wanted, over_vm);
