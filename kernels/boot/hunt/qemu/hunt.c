@@ -1,12 +1,13 @@
 /*
- * quell's hunt: TLBs that do the worst that the x86 manual allows, and a judge of each access through them.
+ * quell's hunt: TLBs that do the worst that the manual allows, and a judge of each access through them. This is the part
+ * of all architectures; hunt-x86.c.inc has entries, walks, registers and instructions of x86-64.
  *
- * Each CPU has a hoard: every translation that it made, or could have made, until an instruction drops it (INVLPG,
- * INVPCID, a load of CR3, a change of CR4 ...). Translations that are not global have a tag, the PCID that was loaded
- * when they were made, and are used while that PCID is loaded. A miss of TCG's own TLB asks the hoard before the tables,
- * so a translation that the kernel forgot to flush is still used. The hoard also has a paging-structure cache: the
- * entries through which walks reached a table. Page-table pages are watched: before a store changes a present entry,
- * each CPU whose tables reach that entry takes the old translation into its hoard, as a speculative fill may at any time.
+ * Each CPU has a hoard: every translation that it made, or could have made, until an instruction drops it. Translations
+ * that are not global have a tag, the PCID that was loaded when they were made, and are used while that PCID is loaded. A
+ * miss of TCG's own TLB asks the hoard before the tables, so a translation that the kernel forgot to flush is still used.
+ * The hoard also has a paging-structure cache: the entries through which walks reached a table. Page-table pages are
+ * watched: before a store changes a present entry, each CPU whose tables reach that entry takes the old translation into
+ * its hoard, as a speculative fill may at any time.
  *
  * The judge knows nothing of the kernel. A change of an entry belongs to the kernel stack on which it was made. When a
  * CPU returns to user mode and the frame of that return lies on that stack, the call that made the change has ended.
@@ -19,8 +20,7 @@
  * A change by a thread that never enters user mode (kswapd) has ended after THREAD_MOST instructions. A kernel with
  * lazy unmap leaves translations of clean pages behind on purpose (C4): then reads through read-only ones are not judged.
  *
- * One host thread runs all CPUs in turn (QEMU's -icount), so nothing here needs a lock. Four- and five-level tables
- * only. PCIDs and INVPCID are ours, too: this QEMU has none.
+ * One host thread runs all CPUs in turn (QEMU's -icount), so nothing here needs a lock.
  */
 #include "qemu/osdep.h"
 #include "cpu.h"
@@ -35,10 +35,11 @@
 #include "hunt.h"
 #include "qemu/seqlock.h"
 #include "qemu/timer.h"
-#include "../../../../softmmu/timers-state.h"
+#include "../../softmmu/timers-state.h"
 
 #define LEVELS 5
-#define TAGS 4096
+/* Leaves have these levels. */
+#define LEAF_LEVELS 3
 #define STACK_WORDS 96
 /* How far above the stored-from stack pointer the frame of a return to user mode is looked for. */
 #define STACK_REACH (32 * 1024)
@@ -77,9 +78,6 @@ typedef struct Change {
     uint64_t stack[STACK_WORDS];
     int words;
 } Change;
-
-/* Instead of a function: the flush of an instruction. */
-enum { SKIP_CR3 = 1, SKIP_INVLPG, SKIP_INVPCID };
 
 /*
  * A function that returns at once, if a return address in [caller, caller_end) is on the stack; or an instruction that
@@ -139,8 +137,8 @@ typedef struct Tag {
 } Tag;
 
 typedef struct Hoard {
-    /* By number, NULL until it is used; and those that were used. */
-    Tag *tag[TAGS];
+    /* By number; and all. */
+    GHashTable *tag;
     GPtrArray *tags;
     GHashTable *global;
     /* The next load of CR3 keeps the translations of the tag that it loads. */
@@ -211,11 +209,29 @@ static void *key_of(vaddr va, int level)
     return (void *)(uintptr_t)((va >> shift_of(level)) << 3 | level);
 }
 
+/* The part of an architecture, which uses these functions of the rest. */
+static bool enabled(void);
+static void *ram_at(hwaddr pa, ram_addr_t *ram);
+static Tag *tag_in(Hoard *hoard, unsigned number);
+static Tag *loaded(CPUState *cs);
+static void drop(CPUState *cs, vaddr va);
+static void drop_in(GHashTable *table, vaddr va, int levels);
+static void drop_tag(Tag *tag);
+static void drop_local(Hoard *hoard);
+static bool leaves_out(CPUState *cs, unsigned instruction, uintptr_t ra);
+static uint64_t peek(CPUArchState *env, vaddr va);
+static bool any_word(CPUArchState *env, vaddr from, bool (*each)(CPUArchState *, vaddr, uint64_t, const void *),
+                     const void *with);
+static bool is_under_way(CPUState *cs, const Change *change);
+static void may_hold(CPUState *cs, unsigned rarity);
+
+#include "hunt-x86.c.inc"
+
 /* Returns the frame, or the first of the frames, to which a translation leads, and sets the level of its size. */
 static hwaddr frame_of(const Kept *kept, int *level)
 {
     *level = kept->to_table ? 1 : kept->leaf;
-    return kept->to_table ? kept->value[kept->leaf] & PG_ADDRESS_MASK : kept->pa;
+    return kept->to_table ? address_in(kept->value[kept->leaf]) : kept->pa;
 }
 
 /*
@@ -307,7 +323,7 @@ static void read_sources(void)
         if (hunt.sources++ == SOURCES_MOST
             || sscanf(text, "%" SCNx64 " %" SCNx64 " %" SCNx64 " %u %u %u %u", &source->function, &source->base,
                       &source->bytes, &source->frame, &source->number, &returns, &logarithm) != 7
-            || source->bytes == 0 || source->frame > 15 || source->number > 15) {
+            || source->bytes == 0 || source->frame >= REGISTERS || source->number >= REGISTERS) {
             fprintf(stderr, "quell-hunt: QUELL_FRAMES: expected seven numbers each, of at most %d functions\n", SOURCES_MOST);
             exit(2);
         }
@@ -354,6 +370,7 @@ static bool enabled(void)
     hunt.pending = g_ptr_array_new();
     hunt.hoard = g_new0(Hoard, 256);
     for (int i = 0; i < 256; i++) {
+        hunt.hoard[i].tag = g_hash_table_new(NULL, NULL);
         hunt.hoard[i].tags = g_ptr_array_new();
         hunt.hoard[i].global = g_hash_table_new_full(NULL, NULL, NULL, kept_free);
     }
@@ -377,28 +394,13 @@ static void *ram_at(hwaddr pa, ram_addr_t *ram)
     return (uint8_t *)memory_region_get_ram_ptr(region) + offset;
 }
 
-static bool covered(CPUX86State *env)
-{
-    return (env->cr[0] & CR0_PG_MASK) && (env->hflags & HF_LMA_MASK) && !(env->hflags & HF_GUEST_MASK);
-}
-
-/* Returns the address space's root. With page-table isolation, that of user mode follows that of the kernel. */
-static uint64_t root_of(CPUX86State *env)
-{
-    return env->cr[3] & PG_ADDRESS_MASK & ~(uint64_t)TARGET_PAGE_SIZE;
-}
-
-static unsigned tag_of(CPUX86State *env)
-{
-    return env->cr[4] & CR4_PCIDE_MASK ? env->cr[3] % TAGS : 0;
-}
-
 static Tag *tag_in(Hoard *hoard, unsigned number)
 {
-    Tag *tag = hoard->tag[number];
+    Tag *tag = g_hash_table_lookup(hoard->tag, (void *)(uintptr_t)number);
 
     if (!tag) {
-        tag = hoard->tag[number] = g_new0(Tag, 1);
+        tag = g_new0(Tag, 1);
+        g_hash_table_insert(hoard->tag, (void *)(uintptr_t)number, tag);
         tag->number = number;
         tag->pages = g_hash_table_new_full(NULL, NULL, NULL, kept_free);
         tag->to_tables = g_hash_table_new_full(NULL, NULL, NULL, kept_free);
@@ -413,79 +415,9 @@ static Tag *loaded(CPUState *cs)
     return tag_in(&hunt.hoard[cs->cpu_index], tag_of(cs->env_ptr));
 }
 
-/* Walks the tables as they are now, without setting any bit. Returns whether they translate `va`. */
-static bool walk(CPUX86State *env, vaddr va, Kept *out)
-{
-    uint64_t at = env->cr[3] & PG_ADDRESS_MASK;
-
-    memset(out, 0, sizeof(*out));
-    out->user = out->write = out->accessed = true;
-    out->root = root_of(env);
-    out->tag = tag_of(env);
-    for (int level = env->cr[4] & CR4_LA57_MASK ? 5 : 4; level >= 1; level--) {
-        hwaddr page = MAKE_64BIT_MASK(0, shift_of(level));
-        uint64_t *entry = ram_at(at + (((va >> shift_of(level)) & 511) << 3), &out->slot[level]);
-        uint64_t value = entry ? ldq_le_p(entry) : 0;
-
-        if (!(value & PG_PRESENT_MASK)) {
-            return false;
-        }
-        out->value[level] = value;
-        out->va = va & ~page;
-        out->user &= !!(value & PG_USER_MASK);
-        out->write &= !!(value & PG_RW_MASK);
-        out->nx |= !!(value & PG_NX_MASK);
-        out->accessed &= !!(value & PG_ACCESSED_MASK);
-        if (level == 1 || (level <= 3 && (value & PG_PSE_MASK))) {
-            out->leaf = level;
-            out->pa = value & PG_ADDRESS_MASK & ~page;
-            out->dirty = value & PG_DIRTY_MASK;
-            out->global = (value & PG_GLOBAL_MASK) && (env->cr[4] & CR4_PGE_MASK);
-            out->key = (value & PG_PKRU_MASK) >> PG_PKRU_BIT;
-            return true;
-        }
-        at = value & PG_ADDRESS_MASK;
-    }
-    return false;
-}
-
-/* The rights that a translation gives in a mode. A clean page gives no right to store: the walk must set its bit. */
-static int rights(CPUX86State *env, const Kept *kept, int mmu_idx, bool clean_too)
-{
-    bool is_user = is_mmu_index_user(mmu_idx);
-    bool protects = is_user || (env->cr[0] & CR0_WP_MASK);
-    uint32_t keys = 0;
-    int prot = 0;
-
-    if (is_user && !kept->user) {
-        return 0;
-    }
-    if (!(kept->user && is_mmu_index_smap(mmu_idx))) {
-        prot |= PAGE_READ;
-        if ((kept->write || !protects) && (kept->dirty || clean_too)) {
-            prot |= PAGE_WRITE;
-        }
-    }
-    if (!kept->nx && (is_user || !kept->user || !(env->cr[4] & CR4_SMEP_MASK))) {
-        prot |= PAGE_EXEC;
-    }
-    if (kept->user && (env->cr[4] & CR4_PKE_MASK)) {
-        keys = env->pkru;
-    } else if (!kept->user && (env->cr[4] & CR4_PKS_MASK)) {
-        keys = env->pkrs;
-    }
-    keys = keys >> (kept->key * 2) & 3;
-    if (keys & 1) {
-        prot &= ~(PAGE_READ | PAGE_WRITE);
-    } else if ((keys & 2) && protects) {
-        prot &= ~PAGE_WRITE;
-    }
-    return prot;
-}
-
 static Kept *find_in(GHashTable *table, vaddr va)
 {
-    for (int level = 1; level <= 3; level++) {
+    for (int level = 1; level <= LEAF_LEVELS; level++) {
         Kept *kept = g_hash_table_lookup(table, key_of(va, level));
         if (kept) {
             return kept;
@@ -509,8 +441,8 @@ static void drop_in(GHashTable *table, vaddr va, int levels)
 
 static void drop(CPUState *cs, vaddr va)
 {
-    drop_in(loaded(cs)->pages, va, 3);
-    drop_in(hunt.hoard[cs->cpu_index].global, va, 3);
+    drop_in(loaded(cs)->pages, va, LEAF_LEVELS);
+    drop_in(hunt.hoard[cs->cpu_index].global, va, LEAF_LEVELS);
 }
 
 static void drop_tag(Tag *tag)
@@ -587,36 +519,8 @@ bool hunt_watches(ram_addr_t ram)
     return enabled() && g_hash_table_contains(hunt.tables, (void *)(uintptr_t)(ram & TARGET_PAGE_MASK));
 }
 
-static bool leads_to_table(int level, uint64_t entry)
-{
-    return level > 1 && (entry & PG_PRESENT_MASK) && !(level <= 3 && (entry & PG_PSE_MASK));
-}
-
-/* Returns whether an entry no longer leads to the same page or table. */
-static bool leads_elsewhere(uint64_t old, uint64_t new)
-{
-    return !(new & PG_PRESENT_MASK) || ((old ^ new) & (PG_ADDRESS_MASK | PG_PSE_MASK));
-}
-
-/* Returns whether the change of an entry may take a right away. */
-static bool loses(uint64_t old, uint64_t new)
-{
-    return leads_elsewhere(old, new) || (old & ~new & (PG_RW_MASK | PG_USER_MASK)) || (new & ~old & PG_NX_MASK);
-}
-
-static uint64_t guest_pc(CPUState *cs, uintptr_t ra)
-{
-    CPUX86State *env = cs->env_ptr;
-    uint64_t data[TARGET_INSN_START_WORDS] = { env->eip };
-
-    if (ra && cpu_unwind_state_data(cs, ra, data) && TARGET_TB_PCREL) {
-        return (env->eip & TARGET_PAGE_MASK) | data[0];
-    }
-    return data[0];
-}
-
 /* Reads a word of the guest's memory, by its address there; 0 where there is none. */
-static uint64_t peek(CPUX86State *env, vaddr va)
+static uint64_t peek(CPUArchState *env, vaddr va)
 {
     Kept at;
     ram_addr_t ram;
@@ -628,7 +532,7 @@ static uint64_t peek(CPUX86State *env, vaddr va)
  * Calls `each` for the words of a stack from an address on, until it returns true or the stack ends. Returns whether
  * it did.
  */
-static bool any_word(CPUX86State *env, vaddr from, bool (*each)(CPUX86State *, vaddr, uint64_t, const void *),
+static bool any_word(CPUArchState *env, vaddr from, bool (*each)(CPUArchState *, vaddr, uint64_t, const void *),
                      const void *with)
 {
     for (vaddr at = from & ~7ull; at < from + STACK_REACH; ) {
@@ -653,35 +557,29 @@ static bool any_word(CPUX86State *env, vaddr from, bool (*each)(CPUX86State *, v
     return false;
 }
 
-/* Returns whether the frame of an entry from user mode may continue here: cs, rflags, rsp, ss, after rip. */
-static bool is_user_cs(CPUX86State *env, vaddr at, uint64_t cs, const void *with)
-{
-    uint64_t ss;
-
-    if ((cs & 3) != 3 || cs > 0xffff) {
-        return false;
-    }
-    ss = peek(env, at + 24);
-    return (ss & 3) == 3 && ss <= 0xffff && peek(env, at - 8) != 0;
-}
-
-static bool is_caller(CPUX86State *env, vaddr at, uint64_t word, const void *with)
+static bool is_caller(CPUArchState *env, vaddr at, uint64_t word, const void *with)
 {
     const Skip *skip = with;
 
     return word >= skip->caller && word < skip->caller_end;
 }
 
+/* Returns whether a function that was called, and has not returned yet, is the caller. */
+static bool is_called_by(CPUArchState *env, const Skip *skip)
+{
+    return is_caller(env, 0, return_address(env), skip) || any_word(env, stack_of(env), is_caller, skip);
+}
+
 /* Returns whether the flush of an instruction is to be left out here. */
 static bool leaves_out(CPUState *cs, unsigned instruction, uintptr_t ra)
 {
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
 
     for (unsigned i = 0; i < hunt.skips; i++) {
         const Skip *skip = &hunt.skip[i];
 
         if (skip->function == instruction
-            && (is_caller(env, 0, guest_pc(cs, ra), skip) || any_word(env, env->regs[R_ESP], is_caller, skip))) {
+            && (is_caller(env, 0, guest_pc(cs, ra), skip) || is_called_by(env, skip))) {
             hunt.skipped++;
             return true;
         }
@@ -689,9 +587,9 @@ static bool leaves_out(CPUState *cs, unsigned instruction, uintptr_t ra)
     return false;
 }
 
-static int copy_stack(CPUX86State *env, uint64_t *to)
+static int copy_stack(CPUArchState *env, uint64_t *to)
 {
-    vaddr rsp = env->regs[R_ESP] & ~7ull;
+    vaddr rsp = stack_of(env) & ~7ull;
 
     for (int i = 0; i < STACK_WORDS; i++) {
         to[i] = peek(env, rsp + 8 * i);
@@ -739,17 +637,17 @@ static void count_one(Kept *kept, void *with)
 
 static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Table *table, uintptr_t ra)
 {
-    CPUX86State *env = by->env_ptr;
+    CPUArchState *env = by->env_ptr;
     vaddr va = table->va | (((slot & ~TARGET_PAGE_MASK) >> 3) << shift_of(table->level));
     unsigned count = 0;
     Change *change = g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)slot);
     CPUState *cs;
 
     /* Only a walker changes tables in user mode: it sets the accessed or the dirty bit. */
-    if ((env->hflags & HF_CPL_MASK) == 3) {
+    if (in_user(env)) {
         return;
     }
-    if (change && llabs((long long)(change->rsp - env->regs[R_ESP])) < STACK_REACH) {
+    if (change && llabs((long long)(change->rsp - stack_of(env))) < STACK_REACH) {
         return;
     }
     CPU_FOREACH(cs) {
@@ -764,7 +662,7 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
                 keep(cs, &made);
                 hunt.guesses++;
             } else if (table->level > 1 && made.slot[table->level] == slot && leads_to_table(table->level, old)
-                       && (old & PG_ACCESSED_MASK)) {
+                       && may_fill_table(old)) {
                 keep_to_table(cs, &made, table->level);
             }
         }
@@ -788,10 +686,10 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     change->old = old;
     change->cpu = by->cpu_index;
     change->pc = guest_pc(by, ra);
-    change->rsp = env->regs[R_ESP];
-    change->root = root_of(env);
+    change->rsp = stack_of(env);
+    change->root = root_of(env, 0);
     change->at = now();
-    change->by_thread = !any_word(env, change->rsp, is_user_cs, NULL);
+    note_stack(env, change);
     change->words = copy_stack(env, change->stack);
     g_ptr_array_add(hunt.pending, change);
     g_hash_table_replace(hunt.newest, (void *)(uintptr_t)slot, change);
@@ -815,7 +713,7 @@ void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra)
     host = qemu_map_ram_ptr(NULL, page);
     for (ram_addr_t slot = ram & ~7ull; slot < ram + size && slot < page + TARGET_PAGE_SIZE; slot += 8) {
         uint64_t old = ldq_le_p(host + (slot - page));
-        if (old & PG_PRESENT_MASK) {
+        if (is_present(old)) {
             begin_change(cs, slot, old, table, ra);
         }
     }
@@ -833,7 +731,7 @@ static void print_words(const char *name, const uint64_t *words, int count)
 /* Reports a finding. Without a change or a reuse, the translation is that of another address space. */
 static void report(CPUState *cs, const char *access, const char *mode, vaddr addr, uint64_t pc, const Kept *kept)
 {
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
     const Change *change = kept->change;
     uint64_t stack[STACK_WORDS];
     Kept tables;
@@ -876,7 +774,7 @@ typedef struct Marking {
 } Marking;
 
 /* Returns whether the tables allow all that a translation does, in user mode. */
-static bool is_contradicted(CPUX86State *env, const Kept *kept)
+static bool is_contradicted(CPUArchState *env, const Kept *kept)
 {
     Kept tables;
 
@@ -893,8 +791,8 @@ static bool is_lawful(const Kept *kept, bool stores)
 /* Reports a translation whose removal is over, if the CPU could use it without another instruction of the kernel. */
 static void judge_held(CPUState *cs, const Kept *kept)
 {
-    CPUX86State *env = cs->env_ptr;
-    bool in_user = (env->hflags & HF_CPL_MASK) == 3;
+    CPUArchState *env = cs->env_ptr;
+    bool user = in_user(env);
 
     if (!kept->global && kept->tag != tag_of(env)) {
         return;
@@ -903,10 +801,10 @@ static void judge_held(CPUState *cs, const Kept *kept)
         int level = kept->change ? kept->change->level : kept->leaf;
 
         if (leads_elsewhere(kept->value[level], ldq_le_p(qemu_map_ram_ptr(NULL, kept->slot[level])))) {
-            report(cs, "any", in_user ? "user" : "kernel", kept->va, env->eip, kept);
+            report(cs, "any", user ? "user" : "kernel", kept->va, pc_of(env), kept);
         }
-    } else if (in_user && kept->user && !is_lawful(kept, false) && is_contradicted(env, kept)) {
-        report(cs, "any", "user", kept->va, env->eip, kept);
+    } else if (user && kept->user && !is_lawful(kept, false) && is_contradicted(env, kept)) {
+        report(cs, "any", "user", kept->va, pc_of(env), kept);
     }
 }
 
@@ -959,23 +857,12 @@ static void judge_loaded(CPUState *cs)
 
             if (kept->change || kept->reuse) {
                 judge_held(cs, kept);
-            } else if (kept->root != root_of(cs->env_ptr) && kept->user && !kept->to_table
+            } else if (kept->root != root_of(cs->env_ptr, kept->va) && kept->user && !kept->to_table
                        && is_contradicted(cs->env_ptr, kept)) {
-                report(cs, "any", "user", kept->va, ((CPUX86State *)cs->env_ptr)->eip, kept);
+                report(cs, "any", "user", kept->va, pc_of(cs->env_ptr), kept);
             }
         }
     }
-}
-
-/* Finds the frame of an entry from user mode, by the segments with which the CPU has returned: cs, rflags, rsp, ss. */
-static bool is_frame(CPUX86State *env, vaddr at, uint64_t cs, const void *with)
-{
-    if (cs != env->segs[R_CS].selector || peek(env, at + 24) != env->segs[R_SS].selector
-        || !(peek(env, at + 8) & 2)) {
-        return false;
-    }
-    **(vaddr *const *)with = at;
-    return true;
 }
 
 /* Returns whether a CPU other than this one runs in the kernel on the stack of a change. */
@@ -984,39 +871,28 @@ static bool is_under_way(CPUState *cs, const Change *change)
     CPUState *other;
 
     CPU_FOREACH(other) {
-        CPUX86State *env = other->env_ptr;
+        CPUArchState *env = other->env_ptr;
 
-        if (other != cs && (env->hflags & HF_CPL_MASK) != 3
-            && llabs((long long)(env->regs[R_ESP] - change->rsp)) < STACK_REACH / 2) {
+        if (other != cs && !in_user(env)
+            && llabs((long long)(stack_of(env) - change->rsp)) < STACK_REACH / 2) {
             return true;
         }
     }
     return false;
 }
 
-/* Returns whether user mode returns by the frame on the stack of a change. */
-static bool is_left(CPUState *cs, const Change *change)
-{
-    CPUX86State *env = cs->env_ptr;
-    vaddr frame, *found = &frame;
-
-    /* Only the first frame: beyond this stack may be that of another thread of the process. */
-    return any_word(env, change->rsp, is_frame, &found) && peek(env, frame - 8) == env->eip
-           && peek(env, frame + 16) == env->regs[R_ESP] && !is_under_way(cs, change);
-}
-
 void hunt_user(CPUState *cs)
 {
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
     /* Stack pointers of calls that have ended now, and that have not: a call makes many changes at one. */
     uint64_t yes = 0, no = 0, root;
     unsigned left = 0;
 
-    if (!enabled() || (env->hflags & HF_CPL_MASK) != 3 || !covered(env)) {
+    if (!enabled() || !in_user(env) || !covered(env)) {
         return;
     }
     judge_loaded(cs);
-    root = root_of(env);
+    root = root_of(env, 0);
     for (unsigned i = 0; i < hunt.pending->len; i++) {
         Change *change = hunt.pending->pdata[i];
         CPUState *other;
@@ -1065,23 +941,21 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
 {
     static const char *const names[] = {
         [MMU_DATA_LOAD] = "load", [MMU_DATA_STORE] = "store", [MMU_INST_FETCH] = "fetch" };
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
     Kept *kept, tables;
     hwaddr page;
     bool translated;
 
-    if (!enabled() || mmu_idx >= MMU_PHYS_IDX || !covered(env)) {
+    if (!enabled() || !covers(env, mmu_idx)) {
         return false;
     }
-    if (is_mmu_index_32(mmu_idx)) {
-        addr = (uint32_t)addr;
-    }
+    addr = translated_address(env, addr, mmu_idx);
     kept = find(cs, addr);
     if (!kept) {
         return false;
     }
     page = MAKE_64BIT_MASK(0, shift_of(kept->leaf));
-    fill->paddr = (kept->pa | (addr & page)) & x86_get_a20_mask(env);
+    fill->paddr = kept->pa | (addr & page);
     fill->prot = rights(env, kept, mmu_idx, false);
     fill->size = page + 1;
     if (!(fill->prot >> access & 1)) {
@@ -1098,8 +972,8 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
         || !(rights(env, &tables, mmu_idx, true) >> access & 1)) {
         hunt.stale++;
         if (!probe && (kept->change || kept->reuse ? !is_lawful(kept, access == MMU_DATA_STORE)
-                                                   : !kept->global && kept->root != root_of(env))) {
-            report(cs, names[access], is_mmu_index_user(mmu_idx) ? "user" : "kernel", addr,
+                                                   : !kept->global && kept->root != root_of(env, addr))) {
+            report(cs, names[access], is_user_index(mmu_idx) ? "user" : "kernel", addr,
                    access == MMU_INST_FETCH ? addr : guest_pc(cs, ra), kept);
             change_unref(kept->change);
             kept->change = NULL;
@@ -1108,7 +982,7 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
                 kept->reuse = NULL;
                 count_frame(kept, 1);
             }
-            kept->root = root_of(env);
+            kept->root = root_of(env, addr);
         }
     }
     return true;
@@ -1116,46 +990,23 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
 
 void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found)
 {
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
     Kept made;
 
-    if (!enabled() || mmu_idx >= MMU_PHYS_IDX || !covered(env)) {
+    if (!enabled() || !covers(env, mmu_idx)) {
         return;
     }
-    if (is_mmu_index_32(mmu_idx)) {
-        addr = (uint32_t)addr;
-    }
+    addr = translated_address(env, addr, mmu_idx);
     hunt.walks++;
     if (walk(env, addr, &made) && found) {
         keep(cs, &made);
         watch(&made);
     } else {
-        /* A page fault drops all that translates the address. */
-        drop(cs, addr);
-        drop_in(loaded(cs)->to_tables, addr, LEVELS);
+        faulted(cs, addr);
         return;
     }
     for (int level = made.leaf + 1; level <= LEVELS && made.value[level]; level++) {
         keep_to_table(cs, &made, level);
-    }
-}
-
-void hunt_drop_page(CPUState *cs, vaddr addr, uintptr_t ra)
-{
-    if (enabled() && !leaves_out(cs, SKIP_INVLPG, ra)) {
-        drop(cs, addr);
-        g_hash_table_remove_all(loaded(cs)->to_tables);
-    }
-}
-
-void hunt_set_cr3(CPUState *cs, uint64_t value, uintptr_t ra)
-{
-    CPUX86State *env = cs->env_ptr;
-
-    if (enabled()) {
-        bool keeps = (env->cr[4] & CR4_PCIDE_MASK) && value >> 63;
-
-        hunt.hoard[cs->cpu_index].keeps = keeps || leaves_out(cs, SKIP_CR3, ra);
     }
 }
 
@@ -1172,22 +1023,6 @@ static void may_hold(CPUState *cs, unsigned rarity)
     }
 }
 
-void hunt_load(CPUState *cs)
-{
-    if (enabled()) {
-        Hoard *hoard = &hunt.hoard[cs->cpu_index];
-
-        if (hoard->keeps) {
-            hunt.reloads++;
-            loaded(cs)->reloaded = true;
-        } else {
-            drop_tag(loaded(cs));
-        }
-        hoard->keeps = false;
-        may_hold(cs, 16);
-    }
-}
-
 static void drop_local(Hoard *hoard)
 {
     for (unsigned i = 0; i < hoard->tags->len; i++) {
@@ -1201,38 +1036,6 @@ void hunt_drop_all(CPUState *cs)
         drop_local(&hunt.hoard[cs->cpu_index]);
         g_hash_table_remove_all(hunt.hoard[cs->cpu_index].global);
     }
-}
-
-/* INVPCID. The descriptor is a PCID and an address. */
-void helper_hunt_invpcid(CPUX86State *env, target_ulong type, target_ulong at)
-{
-    CPUState *cs = env_cpu(env);
-    uint64_t number = cpu_ldq_data_ra(env, at, GETPC());
-    vaddr va = cpu_ldq_data_ra(env, at + 8, GETPC());
-
-    if (type > 3 || (type < 2 && number >= TAGS)) {
-        raise_exception_ra(env, EXCP0D_GPF, GETPC());
-    }
-    if (enabled() && !leaves_out(cs, SKIP_INVPCID, GETPC())) {
-        Hoard *hoard = &hunt.hoard[cs->cpu_index];
-
-        switch (type) {
-        case 0:
-            drop_in(tag_in(hoard, number)->pages, va, 3);
-            drop_in(tag_in(hoard, number)->to_tables, va, LEVELS);
-            break;
-        case 1:
-            drop_tag(tag_in(hoard, number));
-            break;
-        case 2:
-            hunt_drop_all(cs);
-            break;
-        case 3:
-            drop_local(hoard);
-            break;
-        }
-    }
-    tlb_flush(cs);
 }
 
 void hunt_may_hold(CPUState *cs)
@@ -1307,7 +1110,7 @@ static void reuse_in(CPUState *cs, GHashTable *table, hwaddr from, hwaddr to, Re
 static bool is_kept(hwaddr from, hwaddr to)
 {
     for (hwaddr frame = from; frame < to; frame += TARGET_PAGE_SIZE) {
-        for (int level = 1; level <= 3; level++) {
+        for (int level = 1; level <= LEAF_LEVELS; level++) {
             if (g_hash_table_contains(hunt.frames, key_of(frame, level))) {
                 return true;
             }
@@ -1319,7 +1122,7 @@ static bool is_kept(hwaddr from, hwaddr to)
 /* The kernel hands out frames. */
 static void hand_out(CPUState *cs, const Source *source, uint64_t value, uint64_t number)
 {
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
     hwaddr from = (value - source->base) / source->bytes << TARGET_PAGE_BITS;
     hwaddr to = from + (source->logarithm ? 1ull << MIN(number, 18) : MIN(number, 1 << 18)) * TARGET_PAGE_SIZE;
     CPUState *other;
@@ -1373,16 +1176,16 @@ bool hunt_notes(vaddr pc)
 /* A function that hands out frames was called. */
 static void begin_call(CPUState *cs, const Source *source)
 {
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
     Hoard *hoard = &hunt.hoard[cs->cpu_index];
-    uint64_t number = env->regs[source->number], back;
+    uint64_t number = register_of(env, source->number), back;
 
     if (!source->returns) {
-        hand_out(cs, source, env->regs[source->frame], number);
+        hand_out(cs, source, register_of(env, source->frame), number);
         return;
     }
-    hoard->calls[hoard->next_call++ % CALLS_MOST] = (Call){ source, env->regs[R_ESP], number };
-    back = peek(env, env->regs[R_ESP]);
+    hoard->calls[hoard->next_call++ % CALLS_MOST] = (Call){ source, stack_of(env), number };
+    back = return_address(env);
     if (g_hash_table_add(hunt.returns, (void *)(uintptr_t)back)) {
         /* This block was translated when nothing was to be noted at its begin. */
         tb_flush(cs);
@@ -1392,21 +1195,21 @@ static void begin_call(CPUState *cs, const Source *source)
 /* A call may have returned here. */
 static void end_call(CPUState *cs)
 {
-    CPUX86State *env = cs->env_ptr;
+    CPUArchState *env = cs->env_ptr;
     Hoard *hoard = &hunt.hoard[cs->cpu_index];
 
     for (int i = 0; i < CALLS_MOST; i++) {
         Call *call = &hoard->calls[i];
 
-        if (call->source && call->rsp + 8 == env->regs[R_ESP]) {
-            hand_out(cs, call->source, env->regs[call->source->frame], call->number);
+        if (call->source && call->rsp + POPPED == stack_of(env)) {
+            hand_out(cs, call->source, register_of(env, call->source->frame), call->number);
             call->source = NULL;
         }
     }
 }
 
 /* At the first instruction of a function, or where one returns to. Leaves the function if this call is to be left out. */
-void helper_hunt_note(CPUX86State *env)
+void helper_hunt_note(CPUArchState *env)
 {
     CPUState *cs = env_cpu(env);
     uint64_t pc = guest_pc(cs, GETPC());
@@ -1422,11 +1225,10 @@ void helper_hunt_note(CPUX86State *env)
     for (unsigned i = 0; i < hunt.skips; i++) {
         const Skip *skip = &hunt.skip[i];
 
-        if (skip->function == pc && any_word(env, env->regs[R_ESP], is_caller, skip)) {
+        if (skip->function == pc && is_called_by(env, skip)) {
             /* Only this gives back the instructions of the block, which have been counted. */
             cpu_restore_state(cs, GETPC());
-            env->eip = peek(env, env->regs[R_ESP]);
-            env->regs[R_ESP] += 8;
+            leave_function(env);
             hunt.skipped++;
             cpu_loop_exit_noexc(cs);
         }

@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn our_files_are_added_and_the_digest_is_stable() {
         let added = edits().unwrap().added(ours()).unwrap();
-        assert_eq!(added.len(), 2);
+        assert_eq!(added.len(), 3);
         assert!(added.iter().all(|(from, _)| from.is_file()), "{added:?}");
         assert_eq!(digest().unwrap(), digest().unwrap());
     }
