@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use quell_boot::hunt::finding::{Counts, Event};
 use quell_boot::hunt::{FrameSource, Hunt, Skip, Symbols, setup};
 use quell_boot::{Arch, end_requested, follow, prepare};
@@ -16,7 +17,17 @@ use quell_model::output::{document_line, note, say};
 use quell_model::usage::usage;
 use quell_workloads::files::hint;
 
-/// Boot an x86-64 kernel on emulated TLBs that do the worst that the manual allows
+/// The architectures of the emulated machine.
+const ARCHS: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+
+fn archs() -> impl TypedValueParser<Value = Arch> {
+    PossibleValuesParser::new(ARCHS.map(Arch::name)).map(|name| {
+        let named = ARCHS.into_iter().find(|arch| arch.name() == name);
+        named.expect("the parser takes only these names")
+    })
+}
+
+/// Boot an x86-64 or AArch64 kernel on emulated TLBs that do the worst that the manual allows
 ///
 /// A judge checks each access without help from the kernel. It reports translations that CPUs can still use after the
 /// system call that removed them has returned (C3 of docs/contract.md), page-table pages that they can still walk then
@@ -30,11 +41,14 @@ pub struct HuntArgs {
     /// Build the emulated machine first: Debian's source of QEMU with this project's edits, once
     #[arg(long)]
     setup: bool,
+    /// Emulate this architecture, which must be the kernel's
+    #[arg(long, value_parser = archs(), default_value = "x86_64")]
+    arch: Arch,
     /// Load this initial file system; its `init` should end with a reboot or power off
     #[arg(long, value_name = "FILE")]
     initrd: Option<PathBuf>,
-    /// Add to the kernel's command line; may be repeated. For Linux, `console=ttyS0 panic=-1` comes before it; for
-    /// `quell`, see the options of `quell boot`, for example `run=conformance break=request`
+    /// Add to the kernel's command line; may be repeated. For Linux, `console=ttyS0 panic=-1` (on AArch64
+    /// `ttyAMA0`) comes before it; for `quell`, see the options of `quell boot`, for example `run=conformance break=request`
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     append: Vec<String>,
     /// Read names of the kernel's functions from this file: ELF, or a System.map
@@ -66,8 +80,8 @@ pub struct HuntArgs {
     #[arg(long)]
     lazy_unmap: bool,
     /// Leave out calls of FUNCTION if CALLER, or a function that CALLER has called, calls it. This plants a mistake in
-    /// an unmodified kernel: `--skip flush_tlb_mm_range@do_mprotect_pkey`. With `cr3`, `invlpg` or `invpcid` instead of
-    /// FUNCTION, that instruction flushes nothing in CALLER. Needs --symbols; may be repeated
+    /// an unmodified kernel: `--skip flush_tlb_mm_range@do_mprotect_pkey`. With `cr3`, `invlpg` or `invpcid` (on AArch64
+    /// `tlbi` or `dsb`) instead of FUNCTION, that instruction flushes nothing in CALLER. Needs --symbols; may be repeated
     #[arg(long, value_name = "FUNCTION[@CALLER]", conflicts_with = "plain")]
     skip: Vec<String>,
     /// Hold CPUs now and then, each time for a random number of turns of the others, up to this one: between an
@@ -100,12 +114,19 @@ impl HuntArgs {
         let own = kernel.as_os_str() == "quell";
         let mut words: Vec<String> = match own {
             true => Vec::new(),
-            false => ["console=ttyS0", "panic=-1"].map(String::from).into(),
+            false => {
+                let console = match self.arch {
+                    Arch::X86_64 | Arch::Riscv64 => "console=ttyS0",
+                    Arch::Aarch64 => "console=ttyAMA0",
+                };
+                [console, "panic=-1"].map(String::from).into()
+            }
         };
         words.extend(
             self.append.iter().flat_map(|words| words.split_whitespace()).map(String::from),
         );
         let mut hunt = Hunt {
+            arch: self.arch,
             kernel: kernel.to_owned(),
             initrd: self.initrd.clone(),
             words,
@@ -127,8 +148,8 @@ impl HuntArgs {
             }
             parsed(&hunt.words.join(" "), "--append: ")?;
             let breaks = hunt.words.iter().any(|word| word.starts_with("break="));
-            let images = prepare(Arch::X86_64, None, breaks).map_err(mistaken)?;
-            symbols = symbols.or_else(|| Some(images.kernel.clone()));
+            let images = prepare(self.arch, None, breaks).map_err(mistaken)?;
+            symbols = symbols.or_else(|| Some(images.elf()));
             (hunt.kernel, hunt.initrd) = (images.kernel, Some(images.program));
         }
         for file in [Some(&hunt.kernel), hunt.initrd.as_ref()].into_iter().flatten() {
@@ -163,7 +184,7 @@ fn near_file(file: &Path) -> String {
 /// If something needed is missing or broken. A finding isn't an error: the exit code is 1.
 pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     if args.setup {
-        let emulator = setup::build(|step| note!("{step}"))?;
+        let emulator = setup::build(args.arch, |step| note!("{step}"))?;
         say!("{}", emulator.display());
     }
     let Some(kernel) = &args.kernel else {
@@ -181,14 +202,17 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     };
     for skip in &args.skip {
         let why = |why| usage(format_args!("--skip {skip}: {why}"));
-        hunt.skips.push(Skip::read(skip, &symbols).map_err(why)?);
+        hunt.skips.push(Skip::read(skip, &symbols, args.arch).map_err(why)?);
     }
-    let own = (kernel.as_os_str() == "quell" && !args.plain).then_some("quell");
+    let own = (kernel.as_os_str() == "quell" && !args.plain).then_some(match args.arch {
+        Arch::X86_64 | Arch::Riscv64 => "quell",
+        Arch::Aarch64 => "quell-aarch64",
+    });
     if let Some(frames) = args.frames.as_deref().or(own) {
-        hunt.sources = FrameSource::read(frames, &symbols)
+        hunt.sources = FrameSource::read(frames, &symbols, args.arch)
             .map_err(|why| usage(format_args!("--frames {frames}: {why:#}")))?;
     }
-    let command = hunt.command(&setup::find()?)?;
+    let command = hunt.command(&setup::find(args.arch)?)?;
     if args.print_command {
         say!("{}", command.shown());
         return Ok(ExitCode::SUCCESS);
@@ -204,7 +228,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
                 Ok(Event::Finding(finding)) => {
                     found += 1;
                     if !args.json {
-                        say!("{}", finding.show(&symbols));
+                        say!("{}", finding.show(&symbols, args.arch));
                     }
                 }
                 Ok(Event::Hunted(these)) => counts = Some(these),
@@ -239,6 +263,12 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
                 .unwrap_or_else(|| "the machine ended without printing its counts".into())
         );
     };
+    if counts.walks == 0 {
+        bail!(
+            "no access was judged: the kernel uses tables that the machine does not cover (AArch64: granules other than \
+             4 KB, or a kernel at exception level 2)"
+        );
+    }
     if !args.skip.is_empty() && counts.skipped == 0 {
         bail!("no call was left out: the kernel made none of --skip");
     }

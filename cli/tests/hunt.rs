@@ -5,6 +5,7 @@ use crate::command::{Ended, Folder, ended};
 fn hunt(line: &str) -> Ended {
     let folder = Folder::new();
     folder.write("file", "no kernel");
+    folder.write("map", "1000 t f\n");
     let mut command = folder.quell(&format!("hunt {line}"));
     // Without programs nothing can be downloaded.
     ended(command.env("QUELL_HUNT_CACHE", folder.path()).env("PATH", folder.path()))
@@ -23,7 +24,10 @@ fn wrong_arguments_are_refused_and_a_lacking_machine_is_told_with_the_way_to_bui
         ("file --frames linux-6.12", 2, "give --symbols"),
         ("quell --append rum=munmap", 2, "did you mean `run`?"),
         ("/dev/zero", 2, "/dev/zero: not a regular file"),
-        ("file", 1, "quell hunt --setup"),
+        ("file", 1, "quell hunt --setup --arch x86_64"),
+        ("file --arch aarch64", 1, "quell hunt --setup --arch aarch64"),
+        ("file --arch riscv64", 2, "aarch64"),
+        ("file --arch aarch64 --symbols map --skip invlpg@f", 2, "no function is called invlpg"),
         ("--setup", 1, "meson"),
         ("--setup", 1, "setup-boot --hunt"),
     ] {

@@ -41,6 +41,11 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
 }
 
 impl Images {
+    /// Returns the ELF file of a kernel from [`prepare`], which has its symbols. The flat image is beside it.
+    pub fn elf(&self) -> PathBuf {
+        self.kernel.with_extension("")
+    }
+
     /// Returns the images with a workload file, which the kernel then runs. The file is appended to a copy of the user
     /// program. `name` is the workload's.
     ///

@@ -3,7 +3,7 @@
 //! Each boot has three steps: [`prepare`] builds the bare-metal kernel with an installed toolchain ([`toolchain`]), a
 //! command starts it in QEMU ([`qemu`]) or Bochs ([`bochs`]), and [`follow::run`] follows its events. [`edits`]
 //! changes third-party sources; [`linux`] and [`asterinas`] put the engine into those kernels. [`versus`] compares
-//! quell's kernel and Linux. [`hunt`] searches any x86-64 kernel for missing flushes.
+//! quell's kernel and Linux. [`hunt`] searches any x86-64 or AArch64 kernel for missing flushes.
 
 /// Writes a line to standard error if possible. A closed standard error must not end the command.
 macro_rules! remark {

@@ -171,6 +171,8 @@ impl Machine {
                 // Runs must repeat themselves, so we leave out sources of randomness. We also leave out CMPXCHG16B: if
                 // instructions are counted, QEMU 7.2 may take an interrupt after it with wrong flags.
                 (Arch::X86_64, _) if self.icount => "max,-rdrand,-rdseed,-cx16",
+                // Without signed return addresses, callers are words on the stack.
+                (Arch::Aarch64, _) if self.icount => "max,pauth=off,lpa2=off",
                 // QEMU 7.2 has no `max` for this architecture.
                 (Arch::Riscv64, _) => "rv64",
                 (Arch::X86_64 | Arch::Aarch64, _) => "max",
@@ -185,6 +187,10 @@ impl Machine {
         }
         if self.icount {
             add(&["-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01,clock=vm"]);
+            if self.arch == Arch::Aarch64 {
+                // The guest gets random numbers from an instruction and in the device tree.
+                add(&["-seed", "1"]);
+            }
         }
         add(&["-smp", &self.cpus.to_string(), "-m", &self.memory_mb.to_string()]);
         add(&["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * The first process of a Linux to hunt in. Makes one kind of call that takes translations away, while other threads of
- * the process run in user mode, and restarts the machine. `all` makes all kinds. It checks nothing: the judge of
- * `quell hunt` does.
+ * the process run in user mode, and restarts the machine. `all` makes all kinds for which the kernel has the device. It
+ * checks nothing: the judge of `quell hunt` does. `symbols` prints the kernel's functions instead.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -50,7 +50,11 @@ static void *spin(void *cpu)
 	CPU_SET((long)cpu, &set);
 	sched_setaffinity(0, sizeof(set), &set);
 	for (;;)
+#ifdef __x86_64__
 		__builtin_ia32_pause();
+#else
+		asm volatile("yield");
+#endif
 	return NULL;
 }
 
@@ -292,14 +296,30 @@ static void do_switch(void)
 		waitpid(child[i], NULL, 0);
 }
 
+/* Prints the kernel's functions, those of modules excepted, as a System.map has them. */
+static void print_symbols(void)
+{
+	FILE *file = fopen("/proc/kallsyms", "r");
+	char line[512];
+
+	must(file != NULL, "/proc/kallsyms");
+	while (fgets(line, sizeof(line), file)) {
+		if (strlen(line) > 17 && strchr("tTwW", line[17]) && !strchr(line, '['))
+			fputs(line, stdout);
+	}
+	fflush(stdout);
+	reboot(RB_AUTOBOOT);
+}
+
 static const struct {
 	const char *name;
 	void (*act)(void);
+	const char *device;
 } calls[] = {
 	{ "munmap", do_munmap },   { "discard", do_discard },   { "mprotect", do_mprotect },
 	{ "mremap", do_mremap },   { "fork", do_fork },	        { "copy", do_copy },
 	{ "collapse", do_collapse }, { "compact", do_compact }, { "merge", do_merge },
-	{ "pageout", do_pageout }, { "msync", do_msync },       { "uffd", do_uffd },
+	{ "pageout", do_pageout, "/dev/zram0" }, { "msync", do_msync, "/dev/ram0" }, { "uffd", do_uffd },
 	{ "unshare", do_unshare }, { "tables", do_tables },     { "switch", do_switch },
 };
 
@@ -313,6 +333,8 @@ int main(int count, char **words)
 	must(!mount("proc", "/proc", "proc", 0, NULL), "/proc");
 	must(!mount("sysfs", "/sys", "sysfs", 0, NULL), "/sys");
 	must(!mount("dev", "/dev", "devtmpfs", 0, NULL), "/dev");
+	if (!strcmp(wanted, "symbols"))
+		print_symbols();
 	CPU_ZERO(&first);
 	CPU_SET(0, &first);
 	sched_setaffinity(0, sizeof(first), &first);
@@ -324,6 +346,8 @@ int main(int count, char **words)
 	work_ms(20);
 	for (size_t call = 0; call < sizeof(calls) / sizeof(*calls); call++) {
 		if (strcmp(wanted, "all") && strcmp(wanted, calls[call].name))
+			continue;
+		if (!strcmp(wanted, "all") && calls[call].device && access(calls[call].device, F_OK))
 			continue;
 		printf("calls: %s\n", calls[call].name);
 		fflush(stdout);

@@ -1,9 +1,9 @@
 /*
  * quell's hunt: TLBs that do the worst that the manual allows, and a judge of each access through them. This is the part
- * of all architectures; hunt-x86.c.inc has entries, walks, registers and instructions of x86-64.
+ * of all architectures; hunt-x86.c.inc and hunt-arm.c.inc have entries, walks, registers and instructions.
  *
  * Each CPU has a hoard: every translation that it made, or could have made, until an instruction drops it. Translations
- * that are not global have a tag, the PCID that was loaded when they were made, and are used while that PCID is loaded. A
+ * that are not global have a tag, the PCID or ASID that was loaded when they were made, and are used while it is loaded. A
  * miss of TCG's own TLB asks the hoard before the tables, so a translation that the kernel forgot to flush is still used.
  * The hoard also has a paging-structure cache: the entries through which walks reached a table. Page-table pages are
  * watched: before a store changes a present entry, each CPU whose tables reach that entry takes the old translation into
@@ -75,6 +75,8 @@ typedef struct Change {
     uint64_t root;
     /* No user mode was entered from this stack: nothing returns there. */
     bool by_thread;
+    /* On AArch64, the stack pointer with which user mode was left. */
+    uint64_t base;
     uint64_t stack[STACK_WORDS];
     int words;
 } Change;
@@ -114,6 +116,9 @@ typedef struct Kept {
     uint64_t root;
     unsigned tag;
     bool user, write, nx, dirty, global, accessed, speculative;
+    /* On AArch64, the kernel's rights, and whether branches must land on marked instructions. */
+    bool kernel_nx, guarded;
+    /* On x86-64, the protection key. */
     uint8_t key;
     ram_addr_t slot[LEVELS + 1];
     uint64_t value[LEVELS + 1];
@@ -222,10 +227,13 @@ static bool leaves_out(CPUState *cs, unsigned instruction, uintptr_t ra);
 static uint64_t peek(CPUArchState *env, vaddr va);
 static bool any_word(CPUArchState *env, vaddr from, bool (*each)(CPUArchState *, vaddr, uint64_t, const void *),
                      const void *with);
-static bool is_under_way(CPUState *cs, const Change *change);
 static void may_hold(CPUState *cs, unsigned rarity);
 
+#ifdef TARGET_X86_64
 #include "hunt-x86.c.inc"
+#else
+#include "hunt-arm.c.inc"
+#endif
 
 /* Returns the frame, or the first of the frames, to which a translation leads, and sets the level of its size. */
 static hwaddr frame_of(const Kept *kept, int *level)
@@ -865,22 +873,6 @@ static void judge_loaded(CPUState *cs)
     }
 }
 
-/* Returns whether a CPU other than this one runs in the kernel on the stack of a change. */
-static bool is_under_way(CPUState *cs, const Change *change)
-{
-    CPUState *other;
-
-    CPU_FOREACH(other) {
-        CPUArchState *env = other->env_ptr;
-
-        if (other != cs && !in_user(env)
-            && llabs((long long)(stack_of(env) - change->rsp)) < STACK_REACH / 2) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void hunt_user(CPUState *cs)
 {
     CPUArchState *env = cs->env_ptr;
@@ -958,6 +950,7 @@ bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool 
     fill->paddr = kept->pa | (addr & page);
     fill->prot = rights(env, kept, mmu_idx, false);
     fill->size = page + 1;
+    fill->guarded = kept->guarded;
     if (!(fill->prot >> access & 1)) {
         return false;
     }

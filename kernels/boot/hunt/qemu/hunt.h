@@ -11,6 +11,7 @@ typedef struct HuntFill {
     hwaddr paddr;
     int prot;
     int size;
+    bool guarded;
 } HuntFill;
 
 /* Returns whether the CPU's hoard answers this access, and how. Judges the answer. */
@@ -24,11 +25,19 @@ void hunt_drop_all(CPUState *cs);
 
 /* MOV to CR3 is about to load this value. Its bit 63 keeps the translations of the PCID that it loads. */
 void hunt_set_cr3(CPUState *cs, uint64_t value, uintptr_t ra);
-/* CR3 was loaded. */
+/* CR3, TTBR0 or TTBR1 was loaded. */
 void hunt_load(CPUState *cs);
 
 /* The CPU has returned to user mode; registers are the user's. */
 void hunt_user(CPUState *cs);
+
+/* AArch64: a TLBI was issued, of EL1. A DSB completes it. */
+void hunt_tlbi(CPUState *cs, unsigned crm, unsigned opc2, uint64_t value, uintptr_t ra);
+/* AArch64: an exception was taken from this level, and ERET has returned to user mode. */
+void hunt_enter(CPUState *cs, int from_level);
+void hunt_leave(CPUState *cs);
+/* AArch64: the rights that a stage-1 entry gives, by QEMU's rule. */
+int hunt_rights(CPUArchState *env, int mmu_idx, int ap, bool nx, bool kernel_nx);
 
 /* Returns whether stores to this page of RAM must be shown to `hunt_store`. */
 bool hunt_watches(ram_addr_t ram);

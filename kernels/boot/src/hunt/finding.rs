@@ -1,6 +1,7 @@
 //! The judge's reports, for people.
 
 use super::Symbols;
+use crate::Arch;
 use serde::Deserialize;
 use std::fmt::Write as _;
 
@@ -33,7 +34,7 @@ pub struct Counts {
     pub tables: u64,
     /// Findings.
     pub found: u64,
-    /// Loads of CR3 that kept the translations of the PCID that they loaded.
+    /// Loads of roots that kept the translations of the PCID or ASID that they loaded.
     pub reloads: u64,
     /// Calls that were left out on request.
     pub skipped: u64,
@@ -68,7 +69,7 @@ pub struct Finding {
     pub now: u64,
     /// The level of the kept entry: 1 for 4 KiB pages.
     pub level: u32,
-    /// The PCID under which the CPU kept it; 0 if the kernel uses none.
+    /// The PCID or ASID under which the CPU kept it; 0 if the kernel uses none.
     pub tag: u32,
     /// When the CPU walked the tables for it.
     pub made: u64,
@@ -123,27 +124,37 @@ pub struct FrameReuse {
 const CALLERS: usize = 8;
 
 /// Describes an entry: its frame and its rights.
-fn entry(value: u64) -> String {
-    if value & 1 == 0 {
+fn entry(value: u64, arch: Arch) -> String {
+    let bit = |bit: u32| value >> bit & 1 == 1;
+    // On all of these architectures.
+    if !bit(0) {
         return format!("{value:#x}: absent");
     }
-    let frame = value & 0x000f_ffff_ffff_f000;
-    let mut rights = String::from("readable");
-    for (bit, name) in [(1, "writable"), (2, "user"), (8, "global")] {
-        if value >> bit & 1 == 1 {
-            let _ = write!(rights, ", {name}");
-        }
-    }
-    if value >> 63 == 0 {
-        rights += ", executable";
-    }
-    format!("{value:#x}: frame {frame:#x}, {rights}")
+    let (frame, rights) = match arch {
+        Arch::X86_64 | Arch::Riscv64 => (
+            value & 0x000f_ffff_ffff_f000,
+            [(bit(1), "writable"), (bit(2), "user"), (bit(8), "global"), (!bit(63), "executable")],
+        ),
+        Arch::Aarch64 => (
+            value & 0x0000_ffff_ffff_f000,
+            [
+                // Not read-only, or only until the first store.
+                (!bit(7) || bit(51), "writable"),
+                (bit(6), "user"),
+                (!bit(11), "global"),
+                (!bit(if bit(6) { 54 } else { 53 }), "executable"),
+            ],
+        ),
+    };
+    let rights = rights.into_iter().filter(|(has, _)| *has).map(|(_, name)| name);
+    let rights: Vec<_> = std::iter::once("readable").chain(rights).collect();
+    format!("{value:#x}: frame {frame:#x}, {}", rights.join(", "))
 }
 
 impl Finding {
-    /// Describes the finding in a few lines. Callers are stack words that point into functions, so some may be left
+    /// Describes the finding in a few lines, for a machine of this architecture. Callers are stack words that point into functions, so some may be left
     /// over from earlier calls.
-    pub fn show(&self, symbols: &Symbols) -> String {
+    pub fn show(&self, symbols: &Symbols, arch: Arch) -> String {
         let access = match self.access.as_str() {
             "any" => format!("{} mode may access", self.mode),
             made => format!("{} {made} at", self.mode),
@@ -179,13 +190,14 @@ impl Finding {
             (None, Some(_)) => writeln!(text, "  kept for {} instructions", since(self.made)),
             (None, None) => writeln!(
                 text,
-                "  kept for {} instructions under PCID {}, which was loaded without a flush",
+                "  kept for {} instructions under {} {}, which was loaded without a flush",
                 since(self.made),
+                if arch == Arch::Aarch64 { "ASID" } else { "PCID" },
                 self.tag
             ),
         };
-        let _ = writeln!(text, "  held entry  {}", entry(self.then));
-        let _ = writeln!(text, "  entry now   {}", entry(self.now));
+        let _ = writeln!(text, "  held entry  {}", entry(self.then, arch));
+        let _ = writeln!(text, "  entry now   {}", entry(self.now, arch));
         if let Some(Change { cpu, pc, stack, .. }) = &self.changed {
             let _ = writeln!(text, "  changed by CPU {cpu} at {}", symbols.show(*pc));
             callers(&mut text, symbols, stack);
@@ -230,7 +242,7 @@ mod tests {
         let Event::Finding(finding) = serde_json::from_str(&line).unwrap() else {
             panic!("a finding");
         };
-        finding.show(&Symbols::default())
+        finding.show(&Symbols::default(), Arch::X86_64)
     }
 
     const CHANGED: &str = r#""changed":{"cpu":1,"level":1,"then":4135,"pc":18446744071562067968,"at":100,"returned":600,
@@ -249,6 +261,15 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn entries_of_aarch64_show_their_frame_and_rights() {
+        let shown = |value| entry(value, Arch::Aarch64);
+        let (clean, text) = (0x00e8_0000_4123_4fc3, 0x0020_0000_4123_4fc3);
+        assert_eq!(shown(clean), "0xe8000041234fc3: frame 0x41234000, readable, writable, user");
+        assert_eq!(shown(text), "0x20000041234fc3: frame 0x41234000, readable, user, executable");
+        assert!(shown(0x2).ends_with(": absent"));
     }
 
     #[test]

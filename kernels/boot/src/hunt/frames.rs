@@ -3,22 +3,34 @@
 //! With them, the judge knows the moment at which a frame gets a new owner.
 
 use super::Symbols;
+use crate::Arch;
 use anyhow::{Context, bail};
 use quell_workloads::files::hint;
 use serde::Deserialize;
 use std::path::Path;
 
 /// Kernels whose files are built in.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("linux-6.12", include_str!("../../hunt/kernels/linux-6.12.toml")),
     ("quell", include_str!("../../hunt/kernels/quell.toml")),
+    ("quell-aarch64", include_str!("../../hunt/kernels/quell-aarch64.toml")),
 ];
 
 /// The registers of x86-64, in the order of their numbers.
-const REGISTERS: [&str; 16] = [
+const X86_64: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15",
 ];
+
+/// Returns a register's number.
+fn register(name: &str, arch: Arch) -> anyhow::Result<usize> {
+    let (number, expected) = match arch {
+        Arch::X86_64 => (X86_64.iter().position(|known| *known == name), "rax to r15"),
+        Arch::Aarch64 => ((0..31).find(|number| name == format!("x{number}")), "x0 to x30"),
+        Arch::Riscv64 => (None, "no name"),
+    };
+    number.with_context(|| format!("`{name}` is no register: expected {expected}"))
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +77,7 @@ impl FrameSource {
     ///
     /// # Errors
     /// If there is no such file, it has a mistake, or the kernel doesn't have one of its functions.
-    pub fn read(name: &str, symbols: &Symbols) -> anyhow::Result<Vec<FrameSource>> {
+    pub fn read(name: &str, symbols: &Symbols, arch: Arch) -> anyhow::Result<Vec<FrameSource>> {
         let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
         let text = match built_in {
             Some((_, text)) => (*text).to_owned(),
@@ -77,7 +89,7 @@ impl FrameSource {
             bail!("it names no function");
         }
         let sources = file.frames.iter().map(|entry| {
-            entry.source(symbols).with_context(|| format!("frames of {}", entry.function))
+            entry.source(symbols, arch).with_context(|| format!("frames of {}", entry.function))
         });
         sources.collect()
     }
@@ -91,11 +103,8 @@ impl FrameSource {
 }
 
 impl Entry {
-    fn source(&self, symbols: &Symbols) -> anyhow::Result<FrameSource> {
-        let register = |name: &String| {
-            let number = REGISTERS.iter().position(|known| known == name);
-            number.with_context(|| format!("`{name}` is no register: expected rax to r15"))
-        };
+    fn source(&self, symbols: &Symbols, arch: Arch) -> anyhow::Result<FrameSource> {
+        let register = |name: &String| register(name, arch);
         let (number, logarithm) = match (&self.count, &self.order) {
             (Some(count), None) => (register(count)?, false),
             (None, Some(order)) => (register(order)?, true),
@@ -139,11 +148,13 @@ mod tests {
         let kernel = symbols(
             "1000 t frames_handed_out\n2000 t get_page_from_freelist\n3000 t __rmqueue_pcplist\n",
         );
-        let setting = |name: &str| {
-            let sources = FrameSource::read(name, &kernel).unwrap();
+        let setting_for = |name: &str, arch| {
+            let sources = FrameSource::read(name, &kernel, arch).unwrap();
             sources.iter().map(FrameSource::setting).collect::<Vec<_>>()
         };
+        let setting = |name: &str| setting_for(name, Arch::X86_64);
         assert_eq!(setting("quell"), ["1000 0 1000 7 6 0 0"]);
+        assert_eq!(setting_for("quell-aarch64", Arch::Aarch64), ["1000 0 1000 0 1 0 0"]);
         let linux = ["2000 ffffea0000000000 40 0 6 1 1", "3000 ffffea0000000000 40 0 6 1 1"];
         assert_eq!(setting("linux-6.12"), linux);
     }
@@ -155,7 +166,7 @@ mod tests {
         let path = file.path().to_str().unwrap();
         let wrong = |text: &str| {
             std::fs::write(path, text).unwrap();
-            format!("{:#}", FrameSource::read(path, &kernel).unwrap_err())
+            format!("{:#}", FrameSource::read(path, &kernel, Arch::X86_64).unwrap_err())
         };
         for (text, why) in [
             ("frames = []", "it names no function"),
@@ -172,7 +183,7 @@ mod tests {
             let said = wrong(text);
             assert!(said.contains(why), "{said}");
         }
-        let said = FrameSource::read("linux-6.13", &kernel).unwrap_err().to_string();
+        let said = FrameSource::read("linux-6.13", &kernel, Arch::X86_64).unwrap_err().to_string();
         assert!(said.contains("did you mean `linux-6.12`?"), "{said}");
     }
 }

@@ -1,7 +1,7 @@
-//! Hunts for stale translations in any x86-64 kernel, unmodified.
+//! Hunts for stale translations in any x86-64 or AArch64 kernel, unmodified.
 //!
-//! The machine is QEMU from Debian's source package with a few edits (`hunt/edits.toml`) and one file of ours
-//! (`hunt/qemu/hunt.c`): its TLBs do the worst that the manual allows, and a judge looks at each access through them.
+//! The machine is QEMU from Debian's source package with a few edits (`hunt/edits.toml`) and files of ours
+//! (`hunt/qemu/`): its TLBs do the worst that the manual allows, and a judge looks at each access through them.
 //! [`setup`] builds it. [`Hunt::command`] is its command line; [`finding`] reads the judge's reports and adds symbols.
 
 pub mod finding;
@@ -12,7 +12,8 @@ mod symbols;
 pub use frames::FrameSource;
 pub use symbols::Symbols;
 
-use crate::qemu::{Command, Machine};
+use crate::Arch;
+use crate::qemu::{Accelerator, Command, Machine};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 /// A kernel to hunt in, and the settings of the hunt.
 #[derive(Clone, Debug)]
 pub struct Hunt {
+    /// The kernel's architecture: x86-64 or AArch64.
+    pub arch: Arch,
     /// The kernel's image.
     pub kernel: PathBuf,
     /// The initial file system, or another file that the kernel expects there.
@@ -51,27 +54,33 @@ pub struct Hunt {
 /// Leaves out a call or a flush that a function made, directly or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skip {
-    /// The first instruction of the function that returns at once. Instead of an address: 1 for what a load of CR3
-    /// flushes, 2 for INVLPG, 3 for INVPCID.
+    /// The first instruction of the function that returns at once, or the number of an instruction that has no effect.
     pub function: u64,
     /// The instructions of the caller.
     pub caller: Range<u64>,
 }
 
-/// Instructions whose flush can be left out. The numbers are those of `hunt.c`.
-const INSTRUCTIONS: [(&str, u64); 3] = [("cr3", 1), ("invlpg", 2), ("invpcid", 3)];
+/// Returns the instructions whose effect on TLBs can be left out. The numbers are those of `hunt/qemu/`.
+fn instructions(arch: Arch) -> &'static [(&'static str, u64)] {
+    match arch {
+        Arch::X86_64 => &[("cr3", 1), ("invlpg", 2), ("invpcid", 3)],
+        Arch::Aarch64 => &[("tlbi", 1), ("dsb", 2)],
+        Arch::Riscv64 => &[],
+    }
+}
 
 impl Skip {
-    /// Reads `FUNCTION@CALLER`, or `FUNCTION` for all its calls. `cr3`, `invlpg` and `invpcid` are instructions.
+    /// Reads `FUNCTION@CALLER`, or `FUNCTION` for all its calls. `cr3`, `invlpg` and `invpcid` are instructions on
+    /// x86-64, `tlbi` and `dsb` on AArch64.
     ///
     /// # Errors
     /// If a name isn't that of exactly one function.
-    pub fn read(text: &str, symbols: &Symbols) -> Result<Skip, String> {
+    pub fn read(text: &str, symbols: &Symbols, arch: Arch) -> Result<Skip, String> {
         let (function, caller) = match text.split_once('@') {
             Some((function, caller)) => (function, symbols.range(caller)?),
             None => (text, 0..u64::MAX),
         };
-        let instruction = INSTRUCTIONS.iter().find(|(name, _)| *name == function);
+        let instruction = instructions(arch).iter().find(|(name, _)| *name == function);
         let function = match instruction {
             Some((_, number)) => *number,
             None => symbols.range(function)?.start,
@@ -86,7 +95,14 @@ impl Hunt {
     /// # Errors
     /// If the machine cannot be described.
     pub fn command(&self, emulator: &Path) -> anyhow::Result<Command> {
-        let machine = Machine::x86_64(self.cpus, self.memory_mb, true);
+        let machine = Machine {
+            arch: self.arch,
+            cpus: self.cpus,
+            memory_mb: self.memory_mb,
+            icount: true,
+            threads: false,
+            accelerator: Accelerator::Tcg,
+        };
         let (kernel, initrd) = (&self.kernel, self.initrd.as_deref());
         let mut command = machine.command(emulator, kernel, initrd, &self.words)?;
         command.arguments.extend(self.more.iter().map(OsString::from));
@@ -121,6 +137,7 @@ mod tests {
     #[test]
     fn the_command_has_the_seed_and_no_empty_file() {
         let hunt = Hunt {
+            arch: Arch::X86_64,
             kernel: "k".into(),
             initrd: None,
             words: vec!["a".into(), "b=c".into()],
@@ -148,5 +165,18 @@ mod tests {
         let plain = Hunt { aggressive: None, initrd: Some("i".into()), ..hunt };
         let shown = plain.command(Path::new("emulator")).unwrap().shown();
         assert!(shown.starts_with("emulator -machine") && shown.contains(" -initrd i "));
+        let arm = Hunt { arch: Arch::Aarch64, ..plain };
+        let shown = arm.command(Path::new("emulator")).unwrap().shown();
+        // Nothing that the guest may draw is random.
+        assert!(shown.contains(" -machine virt,") && shown.contains(" -seed 1 "), "{shown}");
+    }
+
+    #[test]
+    fn instructions_that_can_be_left_out_are_those_of_the_architecture() {
+        let symbols = Symbols::default();
+        let skip = |text, arch| Skip::read(text, &symbols, arch).map(|skip| skip.function);
+        assert_eq!(skip("invlpg", Arch::X86_64), Ok(2));
+        assert_eq!(skip("dsb", Arch::Aarch64), Ok(2));
+        assert!(skip("invlpg", Arch::Aarch64).is_err());
     }
 }

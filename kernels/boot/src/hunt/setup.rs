@@ -3,6 +3,7 @@
 //! Everything is in one folder of the user's cache, so all checkouts share it. The finished emulator is named after a
 //! digest of the edits and of our files, so a change of these builds it again, from the same objects.
 
+use crate::Arch;
 use crate::edits::{Edits, write};
 use crate::linux::tree::Lock;
 use crate::toolchain::{downloaded, missing, run_quietly as run, which};
@@ -30,8 +31,25 @@ const SOURCES: &str = "\
 deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
 ";
 
-const CONFIGURE: [&str; 8] = [
-    "--target-list=x86_64-softmmu",
+/// Returns what is built for an architecture: of AArch64's machines, `virt` and one more.
+const fn targets(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::X86_64 => &["--target-list=x86_64-softmmu"],
+        Arch::Aarch64 => &["--target-list=aarch64-softmmu", "--with-devices-aarch64=minimal"],
+        Arch::Riscv64 => &["--target-list=riscv64-softmmu"],
+    }
+}
+
+/// Returns the folder in the cache for an architecture's objects.
+const fn objects_in(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "objects",
+        Arch::Aarch64 => "objects-aarch64",
+        Arch::Riscv64 => "objects-riscv64",
+    }
+}
+
+const CONFIGURE: [&str; 7] = [
     "--without-default-features",
     "--enable-tcg",
     "--enable-system",
@@ -61,23 +79,24 @@ fn cache() -> PathBuf {
 ///
 /// # Errors
 /// If the edits cannot be read, or it was not built.
-pub fn find() -> anyhow::Result<PathBuf> {
-    let emulator = place(&digest()?);
+pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
+    let emulator = place(arch, &digest(arch)?);
     if !emulator.is_file() {
         bail!(
-            "{}: not built; `quell hunt --setup` builds it (24 MB to download, four minutes of processor time)",
+            "{}: not built; `quell hunt --setup --arch {arch}` builds it (24 MB to download, four minutes of processor \
+             time)",
             emulator.display()
         );
     }
     Ok(emulator)
 }
 
-fn place(digest: &str) -> PathBuf {
-    cache().join(format!("qemu-system-x86_64-{digest}"))
+fn place(arch: Arch, digest: &str) -> PathBuf {
+    cache().join(format!("qemu-system-{arch}-{digest}"))
 }
 
 /// A digest of the edits and of our files.
-fn digest() -> anyhow::Result<String> {
+fn digest(arch: Arch) -> anyhow::Result<String> {
     let mut hasher = DefaultHasher::new();
     let mut read = |file: &Path| -> anyhow::Result<()> {
         let content = std::fs::read(file).with_context(|| file.display().to_string())?;
@@ -88,7 +107,7 @@ fn digest() -> anyhow::Result<String> {
     for (from, _) in edits()?.added(ours())? {
         read(&from)?;
     }
-    CONFIGURE.hash(&mut hasher);
+    (targets(arch), CONFIGURE).hash(&mut hasher);
     Ok(format!("{:016x}", hasher.finish()))
 }
 
@@ -96,13 +115,13 @@ fn edits() -> anyhow::Result<Edits> {
     Edits::read(&ours().join("edits.toml"), &[])
 }
 
-/// Builds the emulator unless it was built already, and returns it. `progress` gets a line for each step.
+/// Builds the emulator of an architecture unless it was built already, and returns it. `progress` gets a line for each
+/// step.
 ///
 /// # Errors
 /// If a package is missing, the source cannot be downloaded, an anchor is missing, or the build fails.
-pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
-    let digest = digest()?;
-    let emulator = place(&digest);
+pub fn build(arch: Arch, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
+    let emulator = place(arch, &digest(arch)?);
     let cache = cache();
     let _lock = Lock::take_in(&cache)?;
     if emulator.is_file() {
@@ -116,7 +135,7 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
         );
     }
     let source = source(&cache, &progress)?;
-    let (tree, objects) = (cache.join("tree"), cache.join("objects"));
+    let (tree, objects) = (cache.join("tree"), cache.join(objects_in(arch)));
     progress("editing");
     // Before the old tree is removed: a missing anchor leaves everything as it was.
     let changed = edits()?.changed(&source, ours()).context("kernels/boot/hunt/edits.toml")?;
@@ -132,14 +151,16 @@ pub fn build(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
         let meson = which("meson").context("meson is not in PATH")?;
         run(
             Command::new(tree.join("configure"))
+                .args(targets(arch))
                 .args(CONFIGURE)
                 .arg(format!("--meson={}", meson.display())),
             &objects,
         )?;
     }
     progress("compiling: about four minutes of processor time the first time");
-    run(Command::new("nice").args(["ninja", "-j2", "qemu-system-x86_64"]), &objects)?;
-    let built = objects.join("qemu-system-x86_64");
+    let program = format!("qemu-system-{arch}");
+    run(Command::new("nice").args(["ninja", "-j2", &program]), &objects)?;
+    let built = objects.join(program);
     let partial = emulator.with_extension("partial");
     std::fs::copy(&built, &partial).with_context(|| built.display().to_string())?;
     std::fs::rename(&partial, &emulator)?;
@@ -193,8 +214,9 @@ mod tests {
     #[test]
     fn our_files_are_added_and_the_digest_is_stable() {
         let added = edits().unwrap().added(ours()).unwrap();
-        assert_eq!(added.len(), 3);
+        assert_eq!(added.len(), 4);
         assert!(added.iter().all(|(from, _)| from.is_file()), "{added:?}");
-        assert_eq!(digest().unwrap(), digest().unwrap());
+        assert_eq!(digest(Arch::X86_64).unwrap(), digest(Arch::X86_64).unwrap());
+        assert_ne!(digest(Arch::X86_64).unwrap(), digest(Arch::Aarch64).unwrap());
     }
 }
