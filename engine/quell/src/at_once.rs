@@ -104,24 +104,24 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes a batch's request for one space, alone or together with other batches.
     #[inline]
     pub(crate) fn flush_one_or_coalesce(self, space: &AddressSpace<H>, request: &Request) {
-        if self.is_crowded(space) {
-            self.coalesce(space, request.scope());
-        } else {
-            self.flush_one(space, request);
+        match self.crowd(space) {
+            0..=2 => self.flush_one(space, request),
+            // On few CPUs, to wait for another task's flush takes longer than one's own. But full flushes merge best.
+            few if few + 1 < self.hw.shares_lines_from() => {
+                self.flush_from(space, None, request.scope());
+            }
+            _ => self.coalesce(space, request.scope()),
         }
     }
 
-    /// Returns whether batches of the space share flushes now.
+    /// Returns how many CPUs have the space loaded if several of its batches are pending. Otherwise returns 0.
     ///
-    /// They do if several are pending and each would interrupt several CPUs. A full flush of a kernel space would cost
-    /// every program its translations.
+    /// A full flush of a kernel space would cost every program its translations.
     #[inline]
-    fn is_crowded(self, space: &AddressSpace<H>) -> bool {
-        self.shares_lines()
-            && !H::HAS_SECONDARY
-            && !space.id().is_kernel()
-            && space.flushes().pending > 1
-            && space.loaded_on(self.count).len() > 2
+    fn crowd(self, space: &AddressSpace<H>) -> usize {
+        let may_coalesce = self.shares_lines() && !H::HAS_SECONDARY && !space.id().is_kernel();
+        let crowded = may_coalesce && space.flushes().pending > 1;
+        if crowded { space.loaded_on(self.count).len() } else { 0 }
     }
 
     /// Flushes a batch's request for one space on this CPU and others.

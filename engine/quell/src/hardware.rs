@@ -241,8 +241,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Only flushes of one range or of a whole space use shared lines. While several batches of the space are pending,
     /// a flush uses them only with 16 times as many targets.
     ///
-    /// With any value but the default, batches of one space that finish at the same time share a full flush. They do so
-    /// only if more than two CPUs have the space loaded.
+    /// With any value but the default, batches of one space that finish at the same time make full flushes if more than
+    /// two CPUs have the space loaded. They share these from one CPU fewer than the value on.
     #[inline]
     fn shares_lines_from(&self) -> usize {
         usize::MAX
