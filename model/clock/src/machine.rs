@@ -178,11 +178,12 @@ unsafe impl Hardware for Model {
         self.costs.count(P::Ranges)
     }
 
-    /// Returns the number of targets from which CPUs share lines. With fewer targets, simultaneous flushes of one space
-    /// by many CPUs are faster without sharing, because their requests merge.
     #[inline]
     fn shares_lines_from(&self) -> usize {
-        8
+        match self.costs.count(P::SharesLinesFrom) {
+            0 => usize::MAX,
+            targets => targets,
+        }
     }
 
     fn fence(&self) {

@@ -87,9 +87,9 @@ impl Experiment {
                 only.eq_ignore_ascii_case(headline.mechanism.name()) || only == headline.experiment
             })
         };
-        let plan = |headline: &'static Headline| {
-            let machine = built_in(headline.machine).expect("a machine of the table");
-            Experiment { headline, machine: Arc::new(machine) }
+        let plan = |headline: &'static Headline| Experiment {
+            headline,
+            machine: Arc::new(headline.machine()),
         };
         HEADLINES.iter().filter(selects).map(plan).collect()
     }

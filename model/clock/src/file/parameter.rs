@@ -217,6 +217,9 @@ parameters! {
         FullAbove full_above: Unit::Count, 1..=1000000;
         /// The most separate ranges of a request; one with more is invalidated as a whole.
         Ranges ranges: Unit::Count, 1..=11;
+        /// The fewest targets for which the engine's S4 shares cache lines among targets; 0 for never. With 0, flushes
+        /// of one process at the same time aren't shared either, as in published kernels.
+        SharesLinesFrom shares_lines_from: Unit::Count, 0..=1024;
     }
     broadcast {
         /// Whether invalidations reach other CPUs without an interrupt.
