@@ -80,14 +80,21 @@ pub struct HuntArgs {
     #[arg(long)]
     lazy_unmap: bool,
     /// Leave out calls of FUNCTION if CALLER, or a function that CALLER has called, calls it. This plants a mistake in
-    /// an unmodified kernel: `--skip flush_tlb_mm_range@do_mprotect_pkey`. With `cr3`, `invlpg` or `invpcid` (on AArch64
-    /// `tlbi` or `dsb`) instead of FUNCTION, that instruction flushes nothing in CALLER. Needs --symbols; may be repeated
-    #[arg(long, value_name = "FUNCTION[@CALLER]", conflicts_with = "plain")]
+    /// an unmodified kernel: `--skip flush_tlb_mm_range@do_mprotect_pkey`. FUNCTION returns VALUE, or 0. With `cr3`,
+    /// `invlpg` or `invpcid` (on AArch64 `tlbi` or `dsb`) instead of FUNCTION, that instruction flushes nothing in
+    /// CALLER. Needs --symbols; may be repeated
+    #[arg(long, value_name = "FUNCTION[=VALUE][@CALLER]", conflicts_with = "plain")]
     skip: Vec<String>,
     /// Hold CPUs now and then, each time for a random number of turns of the others, up to this one: between an
     /// interrupt and its handler, after a switch, and anywhere else. A hypervisor does so with virtual CPUs
     #[arg(long, default_value_t = 0, value_name = "TURNS", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     hold: u32,
+    /// Interrupt CPUs with NMIs now and then: before a load of CR3, when they halt, and up to this many instructions
+    /// after an interrupt, a load of CR3, or anything else. Also gives the CPUs performance counters whose overflow sends
+    /// them, for profilers that read user memory in NMIs. On x86_64 alone
+    #[arg(long, default_value_t = 0, value_name = "INSTRUCTIONS", conflicts_with = "plain",
+          value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    nmi: u32,
     /// Stop after this many findings
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     findings: u32,
@@ -136,6 +143,7 @@ impl HuntArgs {
             aggressive: (!self.plain).then_some(self.aggressive),
             findings: self.findings,
             hold: self.hold,
+            nmi: self.nmi,
             lazy_unmap: self.lazy_unmap || own,
             skips: Vec::new(),
             sources: Vec::new(),
@@ -190,6 +198,9 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     let Some(kernel) = &args.kernel else {
         return Ok(ExitCode::SUCCESS);
     };
+    if args.nmi > 0 && args.arch != Arch::X86_64 {
+        return Err(usage("--nmi is for x86_64 alone"));
+    }
     let (mut hunt, symbols) = args.hunt(kernel)?;
     let symbols = match symbols {
         Some(file) => Symbols::read(&file).map_err(usage)?,
@@ -285,11 +296,12 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
 /// Describes a hunt that found nothing. The counts show whether it could have found anything.
 fn summary(counts: &Counts, seconds: f64) -> String {
     format!(
-        "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; CPUs held {} times; \
+        "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; CPUs held {} times, {} NMIs; \
          {} of {} changes judged, frames handed out {} times; {} stale accesses allowed",
         counts.hits,
         counts.guesses,
         counts.holds,
+        counts.nmis,
         counts.returned,
         counts.changes,
         counts.handed,

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
@@ -42,19 +43,26 @@ static void must(int holds, const char *what)
 	}
 }
 
+/* The thread of CPU 1 sleeps. */
+static volatile int sleeps;
+
 static void *spin(void *cpu)
 {
+	struct timespec moment = { .tv_nsec = 1000000 };
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET((long)cpu, &set);
 	sched_setaffinity(0, sizeof(set), &set);
-	for (;;)
+	for (;;) {
 #ifdef __x86_64__
 		__builtin_ia32_pause();
 #else
 		asm volatile("yield");
 #endif
+		while (sleeps && (long)cpu == 1)
+			nanosleep(&moment, NULL);
+	}
 	return NULL;
 }
 
@@ -96,6 +104,15 @@ static char *memory(size_t size)
 	for (size_t page = 0; page < size; page += PAGE)
 		at[page] = 1;
 	return at;
+}
+
+/* Returns untouched private memory in which one large page fits, aligned. */
+static char *room_for_large(void)
+{
+	char *at = mmap(NULL, 2 * HUGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(at != MAP_FAILED, "mmap");
+	return (char *)(((uintptr_t)at + HUGE_SIZE - 1) & -HUGE_SIZE);
 }
 
 static void do_munmap(void)
@@ -151,10 +168,8 @@ static void do_copy(void)
 
 static void do_collapse(void)
 {
-	char *at = mmap(NULL, 2 * HUGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *at = room_for_large();
 
-	must(at != MAP_FAILED, "mmap");
-	at = (char *)(((uintptr_t)at + HUGE_SIZE - 1) & -HUGE_SIZE);
 	must(!madvise(at, HUGE_SIZE, MADV_NOHUGEPAGE), "MADV_NOHUGEPAGE");
 	for (size_t page = 0; page < HUGE_SIZE; page += PAGE)
 		at[page] = 1;
@@ -265,14 +280,34 @@ static void do_unshare(void)
 /* Frees page tables that hold nothing any more. */
 static void do_tables(void)
 {
-	char *at = mmap(NULL, 3 * HUGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *at = room_for_large();
 
-	must(at != MAP_FAILED, "mmap");
-	at = (char *)(((uintptr_t)at + HUGE_SIZE - 1) & -HUGE_SIZE);
 	must(!madvise(at, HUGE_SIZE, MADV_NOHUGEPAGE), "MADV_NOHUGEPAGE");
 	memset(at, 1, SIZE);
 	must(!madvise(at, SIZE, MADV_DONTNEED), "MADV_DONTNEED");
 	must(!munmap(at, HUGE_SIZE), "munmap of empty tables");
+}
+
+/* The same, while a CPU is idle and still has the address space loaded. */
+static void do_lazy(void)
+{
+	sleeps = 1;
+	work_ms(20);
+	do_tables();
+	sleeps = 0;
+	work_ms(20);
+}
+
+/* Splits a large page of which most is zero. The zeros become the page of zeros, and their frames free. */
+static void do_split(void)
+{
+	char *at = room_for_large();
+
+	set_file("/sys/kernel/mm/transparent_hugepage/enabled", "madvise");
+	set_file("/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none", "100");
+	must(!madvise(at, HUGE_SIZE, MADV_HUGEPAGE), "MADV_HUGEPAGE");
+	at[HUGE_SIZE - PAGE] = 1;
+	set_file("/proc/sys/vm/drop_caches", "2");
 }
 
 /* More processes take turns on this CPU than Linux keeps tags for. All have the same addresses. */
@@ -296,6 +331,73 @@ static void do_switch(void)
 		waitpid(child[i], NULL, 0);
 }
 
+#ifdef __x86_64__
+/* Profiles a CPU: its NMIs read the stack frames of the thread that it runs. */
+static void profile(int cpu)
+{
+	struct perf_event_attr event = {
+		.type = PERF_TYPE_HARDWARE,
+		.config = PERF_COUNT_HW_CPU_CYCLES,
+		.size = sizeof(event),
+		.sample_period = 1000000,
+		.sample_type = PERF_SAMPLE_CALLCHAIN,
+	};
+
+	must(syscall(SYS_perf_event_open, &event, -1, cpu, -1, 0) >= 0, "perf_event_open (without --nmi?)");
+}
+
+static char *volatile frame;
+
+/* Yields CPU 1 again and again, with the address of a stack frame in its register. */
+static void *yield(void *unused)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(1, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+	while (frame) {
+		long number = SYS_sched_yield;
+		char *at = frame;
+
+		asm volatile("xchg %%rbp, %1; syscall; xchg %%rbp, %1"
+			     : "+a"(number), "+b"(at) : : "rcx", "r11", "memory");
+	}
+	return unused;
+}
+
+/* Discards a stack frame, while the CPU of its thread switches to another process and back, and is profiled. */
+static void do_nmi(void)
+{
+	pid_t child[2];
+
+	frame = memory(PAGE);
+	profile(1);
+	sleeps = 1;
+	for (int i = 0; i < 2; i++) {
+		pthread_t thread;
+
+		child[i] = fork();
+		must(child[i] >= 0, "fork");
+		if (!child[i] && i)
+			yield(NULL);
+		if (child[i])
+			continue;
+		must(!pthread_create(&thread, NULL, yield, NULL), "pthread_create");
+		work_ms(20);
+		for (int round = 0; round < 8000; round++) {
+			memset(frame, 0, PAGE);
+			must(!madvise(frame, PAGE, MADV_DONTNEED), "MADV_DONTNEED");
+		}
+		_exit(0);
+	}
+	waitpid(child[0], NULL, 0);
+	kill(child[1], 9);
+	waitpid(child[1], NULL, 0);
+	sleeps = 0;
+}
+#endif
+
 /* Prints the kernel's functions, those of modules excepted, as a System.map has them. */
 static void print_symbols(void)
 {
@@ -314,6 +416,7 @@ static void print_symbols(void)
 static const struct {
 	const char *name;
 	void (*act)(void);
+	/* What `all` needs for it. A machine without NMIs has no events to profile. */
 	const char *device;
 } calls[] = {
 	{ "munmap", do_munmap },   { "discard", do_discard },   { "mprotect", do_mprotect },
@@ -321,6 +424,10 @@ static const struct {
 	{ "collapse", do_collapse }, { "compact", do_compact }, { "merge", do_merge },
 	{ "pageout", do_pageout, "/dev/zram0" }, { "msync", do_msync, "/dev/ram0" }, { "uffd", do_uffd },
 	{ "unshare", do_unshare }, { "tables", do_tables },     { "switch", do_switch },
+	{ "lazy", do_lazy },       { "split", do_split },
+#ifdef __x86_64__
+	{ "nmi", do_nmi, "nmi" },
+#endif
 };
 
 int main(int count, char **words)

@@ -33,6 +33,7 @@
 #include "exec/helper-proto.h"
 #include "tcg/tcg.h"
 #include "hunt.h"
+#include "qemu/main-loop.h"
 #include "qemu/seqlock.h"
 #include "qemu/timer.h"
 #include "../../softmmu/timers-state.h"
@@ -87,6 +88,8 @@ typedef struct Change {
  */
 typedef struct Skip {
     uint64_t function, caller, caller_end;
+    /* The function returns this. */
+    uint64_t value;
 } Skip;
 
 /*
@@ -156,7 +159,7 @@ typedef struct Hoard {
 
 static struct {
     int on; /* 0 before the first look at the environment, then -1 or 1 */
-    unsigned aggressive, most, lazy_unmap, hold;
+    unsigned aggressive, most, lazy_unmap, hold, nmi;
     /* The turns that each CPU still misses. */
     unsigned held[256];
     /* Turns have a stream of their own: how often TCG's TLB misses depends on the host's clock. */
@@ -171,7 +174,7 @@ static struct {
     GHashTable *returns; /* where calls of sources return to */
     GHashTable *frames; /* frame and level, see `key_of` -> how many kept translations lead there */
     uint64_t skipped, handed, reused;
-    uint64_t walks, hits, guesses, stale, changes, returned, reloads, holds;
+    uint64_t walks, hits, guesses, stale, changes, returned, reloads, holds, nmis;
 } hunt;
 
 static uint64_t draw(uint64_t *random)
@@ -294,14 +297,14 @@ static void print_end(void)
     fprintf(stderr,
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
             ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
-            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64
+            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"nmis\":%" PRIu64
             ",\"handed\":%" PRIu64 ",\"reused\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
-            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped, hunt.holds,
+            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped, hunt.holds, hunt.nmis,
             hunt.handed, hunt.reused);
 }
 
-/* Reads QUELL_SKIP: "function caller caller_end", three hexadecimal addresses each, separated by commas. */
+/* Reads QUELL_SKIP: "function caller caller_end value", four hexadecimal numbers each, separated by commas. */
 static void read_skips(void)
 {
     const char *text = getenv("QUELL_SKIP");
@@ -309,8 +312,9 @@ static void read_skips(void)
 
     for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL, skip++) {
         if (hunt.skips++ == SKIPS_MOST
-            || sscanf(text, "%" SCNx64 " %" SCNx64 " %" SCNx64, &skip->function, &skip->caller, &skip->caller_end) != 3) {
-            fprintf(stderr, "quell-hunt: QUELL_SKIP: expected three addresses each, of at most %d functions\n", SKIPS_MOST);
+            || sscanf(text, "%" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64, &skip->function, &skip->caller,
+                      &skip->caller_end, &skip->value) != 4) {
+            fprintf(stderr, "quell-hunt: QUELL_SKIP: expected four numbers each, of at most %d functions\n", SKIPS_MOST);
             exit(2);
         }
     }
@@ -342,7 +346,7 @@ static void read_sources(void)
     hunt.frames = g_hash_table_new(NULL, NULL);
 }
 
-/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap hold", five numbers. */
+/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap hold nmi", six numbers. */
 static bool enabled(void)
 {
     const char *text;
@@ -356,10 +360,11 @@ static bool enabled(void)
     if (!text) {
         return false;
     }
-    if (sscanf(text, "%llu %u %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap, &hunt.hold) != 5
+    if (sscanf(text, "%llu %u %u %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap, &hunt.hold,
+               &hunt.nmi) != 6
         || hunt.aggressive > 9) {
-        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected five numbers: seed, 0 to 9, findings, 0 or 1, turns\n",
-                text);
+        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected six numbers: seed, 0 to 9, findings, 0 or 1, turns,"
+                " instructions\n", text);
         exit(2);
     }
     if (!icount_enabled()) {
@@ -748,10 +753,11 @@ static void report(CPUState *cs, const char *access, const char *mode, vaddr add
     fprintf(stderr,
             "quell: {\"event\":\"finding\",\"clause\":\"%s\",\"access\":\"%s\",\"mode\":\"%s\",\"cpu\":%d,"
             "\"address\":%" PRIu64 ",\"pc\":%" PRIu64 ",\"then\":%" PRIu64 ",\"now\":%" PRIu64 ",\"level\":%d,"
-            "\"tag\":%u,\"made\":%" PRIu64 ",\"global\":%s,\"speculative\":%s,\"at\":%" PRIu64,
+            "\"tag\":%u,\"made\":%" PRIu64 ",\"global\":%s,\"speculative\":%s,\"nmi\":%s,\"at\":%" PRIu64,
             kept->to_table ? "C6" : kept->reuse ? "C1" : change ? "C3" : "C5", access, mode, cs->cpu_index, (uint64_t)addr, pc,
             kept->value[kept->leaf], tables.value[translated && !kept->to_table ? tables.leaf : kept->leaf], kept->leaf,
-            kept->tag, kept->made, kept->global ? "true" : "false", kept->speculative ? "true" : "false", now());
+            kept->tag, kept->made, kept->global ? "true" : "false", kept->speculative ? "true" : "false",
+            in_nmi(env) ? "true" : "false", now());
     if (change) {
         fprintf(stderr,
                 ",\"changed\":{\"cpu\":%d,\"level\":%d,\"then\":%" PRIu64 ",\"pc\":%" PRIu64 ",\"at\":%" PRIu64
@@ -781,13 +787,23 @@ typedef struct Marking {
     CPUState *cs;
 } Marking;
 
-/* Returns whether the tables allow all that a translation does, in user mode. */
-static bool is_contradicted(CPUArchState *env, const Kept *kept)
+/*
+ * Returns whether the tables forbid something that a translation allows, in user mode, and the first address where. The
+ * tables may have smaller pages there now.
+ */
+static bool is_contradicted(CPUArchState *env, const Kept *kept, vaddr *at)
 {
+    vaddr end = kept->va + (1ull << shift_of(kept->leaf));
     Kept tables;
 
-    return !walk(env, kept->va, &tables) || tables.pa + (kept->va & MAKE_64BIT_MASK(0, shift_of(tables.leaf))) != kept->pa
-        || !tables.user || (kept->write && !tables.write) || (!kept->nx && tables.nx);
+    for (*at = kept->va; *at < end; *at += 1ull << shift_of(tables.leaf)) {
+        if (!walk(env, *at, &tables)
+            || tables.pa + (*at & MAKE_64BIT_MASK(0, shift_of(tables.leaf))) != kept->pa + (*at - kept->va)
+            || !tables.user || (kept->write && !tables.write) || (!kept->nx && tables.nx)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Returns whether a kernel with lazy unmap leaves this translation behind on purpose. */
@@ -801,6 +817,7 @@ static void judge_held(CPUState *cs, const Kept *kept)
 {
     CPUArchState *env = cs->env_ptr;
     bool user = in_user(env);
+    vaddr at;
 
     if (!kept->global && kept->tag != tag_of(env)) {
         return;
@@ -811,8 +828,8 @@ static void judge_held(CPUState *cs, const Kept *kept)
         if (leads_elsewhere(kept->value[level], ldq_le_p(qemu_map_ram_ptr(NULL, kept->slot[level])))) {
             report(cs, "any", user ? "user" : "kernel", kept->va, pc_of(env), kept);
         }
-    } else if (user && kept->user && !is_lawful(kept, false) && is_contradicted(env, kept)) {
-        report(cs, "any", "user", kept->va, pc_of(env), kept);
+    } else if (user && kept->user && !is_lawful(kept, false) && is_contradicted(env, kept, &at)) {
+        report(cs, "any", "user", at, pc_of(env), kept);
     }
 }
 
@@ -857,6 +874,7 @@ static void judge_loaded(CPUState *cs)
     tag->reloaded = *marked = false;
     for (int i = 0; i < 2; i++) {
         GHashTableIter iter;
+        vaddr at;
         void *of;
 
         g_hash_table_iter_init(&iter, tables[i]);
@@ -866,8 +884,8 @@ static void judge_loaded(CPUState *cs)
             if (kept->change || kept->reuse) {
                 judge_held(cs, kept);
             } else if (kept->root != root_of(cs->env_ptr, kept->va) && kept->user && !kept->to_table
-                       && is_contradicted(cs->env_ptr, kept)) {
-                report(cs, "any", "user", kept->va, pc_of(cs->env_ptr), kept);
+                       && is_contradicted(cs->env_ptr, kept, &at)) {
+                report(cs, "any", "user", at, pc_of(cs->env_ptr), kept);
             }
         }
     }
@@ -1035,6 +1053,7 @@ void hunt_may_hold(CPUState *cs)
 {
     if (enabled()) {
         may_hold(cs, 16);
+        nmi_ready(cs);
     }
 }
 
@@ -1049,13 +1068,15 @@ bool hunt_holds(CPUState *cs)
 
 int64_t hunt_turn(CPUState *cs, int64_t most)
 {
-    if (!enabled()) {
+    /* How often there is nearly no time left before a timer depends on the host's clock. */
+    if (!enabled() || most < 2) {
         return most;
     }
     if (!cs->halted) {
         may_hold(cs, 64);
     }
-    return most < 2 ? most : MIN(most, 1 + draw(&hunt.turns) % (1ull << (6 + draw(&hunt.turns) % 12)));
+    most = nmi_limit(cs, most);
+    return MIN(most, 1 + draw(&hunt.turns) % (1ull << (6 + draw(&hunt.turns) % 12)));
 }
 
 /* Returns the change of a translation's entry whose call has not ended. */
@@ -1221,7 +1242,7 @@ void helper_hunt_note(CPUArchState *env)
         if (skip->function == pc && is_called_by(env, skip)) {
             /* Only this gives back the instructions of the block, which have been counted. */
             cpu_restore_state(cs, GETPC());
-            leave_function(env);
+            leave_function(env, skip->value);
             hunt.skipped++;
             cpu_loop_exit_noexc(cs);
         }

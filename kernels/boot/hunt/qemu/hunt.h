@@ -50,10 +50,16 @@ void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra);
  */
 bool hunt_notes(vaddr pc);
 
-/* The CPU takes an interrupt. It may be held from its next instruction on. */
+/* The CPU takes an interrupt. It may be held, or take an NMI, from its next instruction on. */
 void hunt_may_hold(CPUState *cs);
 /* Returns whether the CPU is held, so that it misses this turn. */
 bool hunt_holds(CPUState *cs);
+
+/* The CPU halts. An NMI may wake it at once. */
+void hunt_halts(CPUState *cs);
+/* The registers of performance counters, which exist with NMIs. Others are 0 and stay so. */
+uint64_t hunt_counter(CPUState *cs, uint32_t number);
+void hunt_set_counter(CPUState *cs, uint32_t number, uint64_t value);
 
 /* Shortens a turn of this CPU, in instructions, so that the seed decides when CPUs alternate. */
 int64_t hunt_turn(CPUState *cs, int64_t most);

@@ -40,6 +40,8 @@ pub struct Counts {
     pub skipped: u64,
     /// The times that a CPU was held.
     pub holds: u64,
+    /// NMIs that the machine sent.
+    pub nmis: u64,
     /// The times that the kernel handed out frames, if the hunt knows where.
     pub handed: u64,
     /// Kept translations of frames that were handed out. They are lawful as long as no CPU can use them, for example
@@ -77,6 +79,8 @@ pub struct Finding {
     pub global: bool,
     /// Whether the CPU had cached the translation speculatively.
     pub speculative: bool,
+    /// Whether the CPU was in an NMI's handler.
+    pub nmi: bool,
     /// When it was used.
     pub at: u64,
     /// The change that forbade the access. `None` if the translation is that of another address space, or if the change
@@ -157,6 +161,7 @@ impl Finding {
     pub fn show(&self, symbols: &Symbols, arch: Arch) -> String {
         let access = match self.access.as_str() {
             "any" => format!("{} mode may access", self.mode),
+            made if self.nmi => format!("{} {made} by an NMI handler at", self.mode),
             made => format!("{} {made} at", self.mode),
         };
         let through = match (&self.reused, &self.changed, self.clause.as_str()) {
@@ -236,7 +241,7 @@ mod tests {
     fn shown(clause: &str, rest: &str) -> String {
         let line = format!(
             r#"{{"event":"finding","clause":"{clause}","access":"store","mode":"user","cpu":2,"address":4096,"pc":8192,
-            "then":9223372036854779943,"now":0,"level":1,"tag":7,"made":50,"global":false,"speculative":true,"at":900,
+            "then":9223372036854779943,"now":0,"level":1,"tag":7,"made":50,"global":false,"speculative":true,"nmi":false,"at":900,
             {rest}"stack":[]}}"#
         );
         let Event::Finding(finding) = serde_json::from_str(&line).unwrap() else {

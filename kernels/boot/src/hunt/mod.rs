@@ -43,6 +43,8 @@ pub struct Hunt {
     pub lazy_unmap: bool,
     /// The most turns of the others that a held CPU misses. 0 holds none.
     pub hold: u32,
+    /// NMIs come fewer than this many instructions after an interrupt or a switch. 0 sends none.
+    pub nmi: u32,
     /// Calls to leave out: mistakes that the hunt should find.
     pub skips: Vec<Skip>,
     /// The kernel's functions that hand out frames. With them, reuse (C1) is judged, too.
@@ -58,6 +60,8 @@ pub struct Skip {
     pub function: u64,
     /// The instructions of the caller.
     pub caller: Range<u64>,
+    /// What the function returns.
+    pub value: u64,
 }
 
 /// Returns the instructions whose effect on TLBs can be left out. The numbers are those of `hunt/qemu/`.
@@ -71,21 +75,27 @@ fn instructions(arch: Arch) -> &'static [(&'static str, u64)] {
 
 impl Skip {
     /// Reads `FUNCTION@CALLER`, or `FUNCTION` for all its calls. `cr3`, `invlpg` and `invpcid` are instructions on
-    /// x86-64, `tlbi` and `dsb` on AArch64.
+    /// x86-64, `tlbi` and `dsb` on AArch64. With `FUNCTION=VALUE`, the function returns that number instead of 0.
     ///
     /// # Errors
-    /// If a name isn't that of exactly one function.
+    /// If a name isn't that of exactly one function, or the value no number.
     pub fn read(text: &str, symbols: &Symbols, arch: Arch) -> Result<Skip, String> {
         let (function, caller) = match text.split_once('@') {
             Some((function, caller)) => (function, symbols.range(caller)?),
             None => (text, 0..u64::MAX),
+        };
+        let (function, value) = match function.split_once('=') {
+            Some((function, value)) => {
+                (function, value.parse().map_err(|_| format!("`{value}` is no number"))?)
+            }
+            None => (function, 0),
         };
         let instruction = instructions(arch).iter().find(|(name, _)| *name == function);
         let function = match instruction {
             Some((_, number)) => *number,
             None => symbols.range(function)?.start,
         };
-        Ok(Skip { function, caller })
+        Ok(Skip { function, caller, value })
     }
 }
 
@@ -109,11 +119,11 @@ impl Hunt {
         if let Some(aggressive) = self.aggressive {
             // `env` starts it, so that the printed command line is complete.
             let (seed, findings, lazy) = (self.seed, self.findings, u8::from(self.lazy_unmap));
-            let hold = self.hold;
-            let setting = format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy} {hold}");
+            let (hold, nmi) = (self.hold, self.nmi);
+            let setting = format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy} {hold} {nmi}");
             let skip = |skip: &Skip| {
                 let Range { start, end } = skip.caller;
-                format!("{:x} {start:x} {end:x}", skip.function)
+                format!("{:x} {start:x} {end:x} {:x}", skip.function, skip.value)
             };
             let list = |name: &str, all: Vec<String>| {
                 (!all.is_empty()).then(|| format!("{name}={}", all.join(",")).into())
@@ -135,6 +145,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_skip_names_functions_or_an_instruction_and_a_value() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "1000 t f\n2000 t g\n3000 t h\n").unwrap();
+        let symbols = Symbols::read(file.path()).unwrap();
+        let read = |text| Skip::read(text, &symbols, Arch::X86_64);
+        let skip = |function, value| Ok(Skip { function, caller: 0x2000..0x3000, value });
+        assert_eq!(read("f=7@g"), skip(0x1000, 7));
+        assert_eq!(read("f@g"), skip(0x1000, 0));
+        assert_eq!(read("cr3@g"), skip(1, 0));
+        assert!(read("f=true").is_err_and(|why| why == "`true` is no number"));
+    }
+
+    #[test]
     fn the_command_has_the_seed_and_no_empty_file() {
         let hunt = Hunt {
             arch: Arch::X86_64,
@@ -148,14 +171,15 @@ mod tests {
             findings: 2,
             lazy_unmap: true,
             hold: 0,
-            skips: vec![Skip { function: 0x10, caller: 0x20..0x30 }],
+            nmi: 64,
+            skips: vec![Skip { function: 0x10, caller: 0x20..0x30, value: 1 }],
             sources: Vec::new(),
             more: vec!["-s".into()],
         };
         let shown = hunt.command(Path::new("emulator")).unwrap().shown();
         assert!(
             shown.starts_with(
-                "env 'QUELL_HUNT=7 9 2 1 0' 'QUELL_SKIP=10 20 30' emulator -machine q35 "
+                "env 'QUELL_HUNT=7 9 2 1 0 64' 'QUELL_SKIP=10 20 30 1' emulator -machine q35 "
             ),
             "{shown}"
         );

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn our_files_are_added_and_the_digest_is_stable() {
         let added = edits().unwrap().added(ours()).unwrap();
-        assert_eq!(added.len(), 4);
+        assert_eq!(added.len(), 5);
         assert!(added.iter().all(|(from, _)| from.is_file()), "{added:?}");
         assert_eq!(digest(Arch::X86_64).unwrap(), digest(Arch::X86_64).unwrap());
         assert_ne!(digest(Arch::X86_64).unwrap(), digest(Arch::Aarch64).unwrap());
