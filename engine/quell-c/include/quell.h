@@ -550,9 +550,10 @@ struct quell_features {
     /// The number of target CPUs from which a flush shares cache lines among targets.
     ///
     /// Such a flush writes and reads one line for every 32 targets, instead of one for each. That costs some time if
-    /// there are few targets. If this isn't 0, batches of one space that finish at the same time make full flushes,
-    /// provided that more than two CPUs have the space loaded, and share these if one CPU fewer than this number has it
-    /// loaded. 0 means never; 8 suits most machines. The small library ignores the field.
+    /// there are few targets. 0 means never; 8 suits most machines. The small library ignores the field.
+    ///
+    /// If it isn't 0, batches of one space that finish at the same time make full flushes, provided that more than two
+    /// CPUs have the space loaded. With 8, they share these flushes from 7 CPUs on.
     quell_u32 shares_lines_from;
 };
 

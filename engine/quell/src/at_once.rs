@@ -104,14 +104,13 @@ impl<H: Hardware> Cpu<'_, H> {
     /// Flushes a batch's request for one space, alone or together with other batches.
     #[inline]
     pub(crate) fn flush_one_or_coalesce(self, space: &AddressSpace<H>, request: &Request) {
-        match self.crowd(space) {
-            0..=2 => self.flush_one(space, request),
+        let request = match self.crowd(space) {
+            0..=2 => request,
             // On few CPUs, to wait for another task's flush takes longer than one's own. But full flushes merge best.
-            few if few + 1 < self.hw.shares_lines_from() => {
-                self.flush_from(space, None, request.scope());
-            }
-            _ => self.coalesce(space, request.scope()),
-        }
+            few if few + 1 < self.hw.shares_lines_from() => Request::full(request.scope()),
+            _ => return self.coalesce(space, request.scope()),
+        };
+        self.flush_one(space, request);
     }
 
     /// Returns how many CPUs have the space loaded if several of its batches are pending. Otherwise returns 0.

@@ -242,7 +242,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// a flush uses them only with 16 times as many targets.
     ///
     /// With any value but the default, batches of one space that finish at the same time make full flushes if more than
-    /// two CPUs have the space loaded. They share these from one CPU fewer than the value on.
+    /// two CPUs have the space loaded. With 8, they share these flushes from 7 CPUs on.
     #[inline]
     fn shares_lines_from(&self) -> usize {
         usize::MAX
