@@ -7,25 +7,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use quell_boot::hunt::finding::{Counts, Event};
-use quell_boot::hunt::{FrameSource, Hunt, Skip, Symbols, setup};
-use quell_boot::{Arch, end_requested, follow, prepare};
+use quell_boot::hunt::{FrameSource, Hunt, Skip, Symbols, Target, setup};
+use quell_boot::{end_requested, follow, prepare};
 
 use crate::boot::{mistaken, parsed};
 use quell_model::output::{document_line, note, say};
 use quell_model::usage::usage;
 use quell_workloads::files::hint;
-
-/// The architectures of the emulated machine.
-const ARCHS: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
-
-fn archs() -> impl TypedValueParser<Value = Arch> {
-    PossibleValuesParser::new(ARCHS.map(Arch::name)).map(|name| {
-        let named = ARCHS.into_iter().find(|arch| arch.name() == name);
-        named.expect("the parser takes only these names")
-    })
-}
 
 /// Boot an x86-64 or AArch64 kernel on emulated TLBs that do the worst that the manual allows
 ///
@@ -42,8 +31,8 @@ pub struct HuntArgs {
     #[arg(long)]
     setup: bool,
     /// Emulate this architecture, which must be the kernel's
-    #[arg(long, value_parser = archs(), default_value = "x86_64")]
-    arch: Arch,
+    #[arg(long, value_enum, default_value_t = Target::X86_64)]
+    arch: Target,
     /// Load this initial file system; its `init` should end with a reboot or power off
     #[arg(long, value_name = "FILE")]
     initrd: Option<PathBuf>,
@@ -123,8 +112,8 @@ impl HuntArgs {
             true => Vec::new(),
             false => {
                 let console = match self.arch {
-                    Arch::X86_64 | Arch::Riscv64 => "console=ttyS0",
-                    Arch::Aarch64 => "console=ttyAMA0",
+                    Target::X86_64 => "console=ttyS0",
+                    Target::Aarch64 => "console=ttyAMA0",
                 };
                 [console, "panic=-1"].map(String::from).into()
             }
@@ -133,7 +122,7 @@ impl HuntArgs {
             self.append.iter().flat_map(|words| words.split_whitespace()).map(String::from),
         );
         let mut hunt = Hunt {
-            arch: self.arch,
+            target: self.arch,
             kernel: kernel.to_owned(),
             initrd: self.initrd.clone(),
             words,
@@ -156,7 +145,7 @@ impl HuntArgs {
             }
             parsed(&hunt.words.join(" "), "--append: ")?;
             let breaks = hunt.words.iter().any(|word| word.starts_with("break="));
-            let images = prepare(self.arch, None, breaks).map_err(mistaken)?;
+            let images = prepare(self.arch.arch(), None, breaks).map_err(mistaken)?;
             symbols = symbols.or_else(|| Some(images.elf()));
             (hunt.kernel, hunt.initrd) = (images.kernel, Some(images.program));
         }
@@ -198,7 +187,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     let Some(kernel) = &args.kernel else {
         return Ok(ExitCode::SUCCESS);
     };
-    if args.nmi > 0 && args.arch != Arch::X86_64 {
+    if args.nmi > 0 && args.arch != Target::X86_64 {
         return Err(usage("--nmi is for x86_64 alone"));
     }
     let (mut hunt, symbols) = args.hunt(kernel)?;
@@ -216,8 +205,8 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
         hunt.skips.push(Skip::read(skip, &symbols, args.arch).map_err(why)?);
     }
     let own = (kernel.as_os_str() == "quell" && !args.plain).then_some(match args.arch {
-        Arch::X86_64 | Arch::Riscv64 => "quell",
-        Arch::Aarch64 => "quell-aarch64",
+        Target::X86_64 => "quell",
+        Target::Aarch64 => "quell-aarch64",
     });
     if let Some(frames) = args.frames.as_deref().or(own) {
         hunt.sources = FrameSource::read(frames, &symbols, args.arch)

@@ -238,6 +238,17 @@ static void may_hold(CPUState *cs, unsigned rarity);
 #include "hunt-arm.c.inc"
 #endif
 
+/* Returns the address of the instruction that runs. */
+static uint64_t guest_pc(CPUState *cs, uintptr_t ra)
+{
+    uint64_t pc = pc_of(cs->env_ptr), data[TARGET_INSN_START_WORDS] = { pc };
+
+    if (ra && cpu_unwind_state_data(cs, ra, data) && TARGET_TB_PCREL) {
+        return (pc & TARGET_PAGE_MASK) | data[0];
+    }
+    return data[0];
+}
+
 /* Returns the frame, or the first of the frames, to which a translation leads, and sets the level of its size. */
 static hwaddr frame_of(const Kept *kept, int *level)
 {

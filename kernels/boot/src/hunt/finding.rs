@@ -1,7 +1,6 @@
 //! The judge's reports, for people.
 
-use super::Symbols;
-use crate::Arch;
+use super::{Symbols, Target};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
@@ -128,18 +127,18 @@ pub struct FrameReuse {
 const CALLERS: usize = 8;
 
 /// Describes an entry: its frame and its rights.
-fn entry(value: u64, arch: Arch) -> String {
+fn entry(value: u64, target: Target) -> String {
     let bit = |bit: u32| value >> bit & 1 == 1;
-    // On all of these architectures.
+    // On both architectures.
     if !bit(0) {
         return format!("{value:#x}: absent");
     }
-    let (frame, rights) = match arch {
-        Arch::X86_64 | Arch::Riscv64 => (
+    let (frame, rights) = match target {
+        Target::X86_64 => (
             value & 0x000f_ffff_ffff_f000,
             [(bit(1), "writable"), (bit(2), "user"), (bit(8), "global"), (!bit(63), "executable")],
         ),
-        Arch::Aarch64 => (
+        Target::Aarch64 => (
             value & 0x0000_ffff_ffff_f000,
             [
                 // Not read-only, or only until the first store.
@@ -156,9 +155,9 @@ fn entry(value: u64, arch: Arch) -> String {
 }
 
 impl Finding {
-    /// Describes the finding in a few lines, for a machine of this architecture. Callers are stack words that point into functions, so some may be left
-    /// over from earlier calls.
-    pub fn show(&self, symbols: &Symbols, arch: Arch) -> String {
+    /// Describes the finding in a few lines, for a machine of this architecture. Callers are stack words that point into
+    /// functions, so some may be left over from earlier calls.
+    pub fn show(&self, symbols: &Symbols, target: Target) -> String {
         let access = match self.access.as_str() {
             "any" => format!("{} mode may access", self.mode),
             made if self.nmi => format!("{} {made} by an NMI handler at", self.mode),
@@ -197,12 +196,15 @@ impl Finding {
                 text,
                 "  kept for {} instructions under {} {}, which was loaded without a flush",
                 since(self.made),
-                if arch == Arch::Aarch64 { "ASID" } else { "PCID" },
+                match target {
+                    Target::X86_64 => "PCID",
+                    Target::Aarch64 => "ASID",
+                },
                 self.tag
             ),
         };
-        let _ = writeln!(text, "  held entry  {}", entry(self.then, arch));
-        let _ = writeln!(text, "  entry now   {}", entry(self.now, arch));
+        let _ = writeln!(text, "  held entry  {}", entry(self.then, target));
+        let _ = writeln!(text, "  entry now   {}", entry(self.now, target));
         if let Some(Change { cpu, pc, stack, .. }) = &self.changed {
             let _ = writeln!(text, "  changed by CPU {cpu} at {}", symbols.show(*pc));
             callers(&mut text, symbols, stack);
@@ -247,7 +249,7 @@ mod tests {
         let Event::Finding(finding) = serde_json::from_str(&line).unwrap() else {
             panic!("a finding");
         };
-        finding.show(&Symbols::default(), Arch::X86_64)
+        finding.show(&Symbols::default(), Target::X86_64)
     }
 
     const CHANGED: &str = r#""changed":{"cpu":1,"level":1,"then":4135,"pc":18446744071562067968,"at":100,"returned":600,
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn entries_of_aarch64_show_their_frame_and_rights() {
-        let shown = |value| entry(value, Arch::Aarch64);
+        let shown = |value| entry(value, Target::Aarch64);
         let (clean, text) = (0x00e8_0000_4123_4fc3, 0x0020_0000_4123_4fc3);
         assert_eq!(shown(clean), "0xe8000041234fc3: frame 0x41234000, readable, writable, user");
         assert_eq!(shown(text), "0x20000041234fc3: frame 0x41234000, readable, user, executable");

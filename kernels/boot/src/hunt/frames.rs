@@ -2,8 +2,7 @@
 //!
 //! With them, the judge knows the moment at which a frame gets a new owner.
 
-use super::Symbols;
-use crate::Arch;
+use super::{Symbols, Target};
 use anyhow::{Context, bail};
 use quell_workloads::files::hint;
 use serde::Deserialize;
@@ -23,11 +22,10 @@ const X86_64: [&str; 16] = [
 ];
 
 /// Returns a register's number.
-fn register(name: &str, arch: Arch) -> anyhow::Result<usize> {
-    let (number, expected) = match arch {
-        Arch::X86_64 => (X86_64.iter().position(|known| *known == name), "rax to r15"),
-        Arch::Aarch64 => ((0..31).find(|number| name == format!("x{number}")), "x0 to x30"),
-        Arch::Riscv64 => (None, "no name"),
+fn register(name: &str, target: Target) -> anyhow::Result<usize> {
+    let (number, expected) = match target {
+        Target::X86_64 => (X86_64.iter().position(|known| *known == name), "rax to r15"),
+        Target::Aarch64 => ((0..31).find(|number| name == format!("x{number}")), "x0 to x30"),
     };
     number.with_context(|| format!("`{name}` is no register: expected {expected}"))
 }
@@ -77,7 +75,7 @@ impl FrameSource {
     ///
     /// # Errors
     /// If there is no such file, it has a mistake, or the kernel doesn't have one of its functions.
-    pub fn read(name: &str, symbols: &Symbols, arch: Arch) -> anyhow::Result<Vec<FrameSource>> {
+    pub fn read(name: &str, symbols: &Symbols, target: Target) -> anyhow::Result<Vec<FrameSource>> {
         let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
         let text = match built_in {
             Some((_, text)) => (*text).to_owned(),
@@ -89,7 +87,7 @@ impl FrameSource {
             bail!("it names no function");
         }
         let sources = file.frames.iter().map(|entry| {
-            entry.source(symbols, arch).with_context(|| format!("frames of {}", entry.function))
+            entry.source(symbols, target).with_context(|| format!("frames of {}", entry.function))
         });
         sources.collect()
     }
@@ -103,8 +101,8 @@ impl FrameSource {
 }
 
 impl Entry {
-    fn source(&self, symbols: &Symbols, arch: Arch) -> anyhow::Result<FrameSource> {
-        let register = |name: &String| register(name, arch);
+    fn source(&self, symbols: &Symbols, target: Target) -> anyhow::Result<FrameSource> {
+        let register = |name: &String| register(name, target);
         let (number, logarithm) = match (&self.count, &self.order) {
             (Some(count), None) => (register(count)?, false),
             (None, Some(order)) => (register(order)?, true),
@@ -148,13 +146,13 @@ mod tests {
         let kernel = symbols(
             "1000 t frames_handed_out\n2000 t get_page_from_freelist\n3000 t __rmqueue_pcplist\n",
         );
-        let setting_for = |name: &str, arch| {
-            let sources = FrameSource::read(name, &kernel, arch).unwrap();
+        let setting_for = |name: &str, target| {
+            let sources = FrameSource::read(name, &kernel, target).unwrap();
             sources.iter().map(FrameSource::setting).collect::<Vec<_>>()
         };
-        let setting = |name: &str| setting_for(name, Arch::X86_64);
+        let setting = |name: &str| setting_for(name, Target::X86_64);
         assert_eq!(setting("quell"), ["1000 0 1000 7 6 0 0"]);
-        assert_eq!(setting_for("quell-aarch64", Arch::Aarch64), ["1000 0 1000 0 1 0 0"]);
+        assert_eq!(setting_for("quell-aarch64", Target::Aarch64), ["1000 0 1000 0 1 0 0"]);
         let linux = ["2000 ffffea0000000000 40 0 6 1 1", "3000 ffffea0000000000 40 0 6 1 1"];
         assert_eq!(setting("linux-6.12"), linux);
     }
@@ -166,7 +164,7 @@ mod tests {
         let path = file.path().to_str().unwrap();
         let wrong = |text: &str| {
             std::fs::write(path, text).unwrap();
-            format!("{:#}", FrameSource::read(path, &kernel, Arch::X86_64).unwrap_err())
+            format!("{:#}", FrameSource::read(path, &kernel, Target::X86_64).unwrap_err())
         };
         for (text, why) in [
             ("frames = []", "it names no function"),
@@ -183,7 +181,8 @@ mod tests {
             let said = wrong(text);
             assert!(said.contains(why), "{said}");
         }
-        let said = FrameSource::read("linux-6.13", &kernel, Arch::X86_64).unwrap_err().to_string();
+        let said =
+            FrameSource::read("linux-6.13", &kernel, Target::X86_64).unwrap_err().to_string();
         assert!(said.contains("did you mean `linux-6.12`?"), "{said}");
     }
 }

@@ -13,16 +13,37 @@ pub use frames::FrameSource;
 pub use symbols::Symbols;
 
 use crate::Arch;
-use crate::qemu::{Accelerator, Command, Machine};
+use crate::qemu::{Command, Machine};
+use clap::ValueEnum;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// An architecture whose kernels can be hunted in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Target {
+    /// x86-64, with tables of four or five levels.
+    #[value(name = "x86_64")]
+    X86_64,
+    /// AArch64, with a granule of 4 KB and a kernel at exception level 1.
+    Aarch64,
+}
+
+impl Target {
+    /// Returns the architecture.
+    pub const fn arch(self) -> Arch {
+        match self {
+            Target::X86_64 => Arch::X86_64,
+            Target::Aarch64 => Arch::Aarch64,
+        }
+    }
+}
+
 /// A kernel to hunt in, and the settings of the hunt.
 #[derive(Clone, Debug)]
 pub struct Hunt {
-    /// The kernel's architecture: x86-64 or AArch64.
-    pub arch: Arch,
+    /// The kernel's architecture.
+    pub target: Target,
     /// The kernel's image.
     pub kernel: PathBuf,
     /// The initial file system, or another file that the kernel expects there.
@@ -65,11 +86,10 @@ pub struct Skip {
 }
 
 /// Returns the instructions whose effect on TLBs can be left out. The numbers are those of `hunt/qemu/`.
-fn instructions(arch: Arch) -> &'static [(&'static str, u64)] {
-    match arch {
-        Arch::X86_64 => &[("cr3", 1), ("invlpg", 2), ("invpcid", 3)],
-        Arch::Aarch64 => &[("tlbi", 1), ("dsb", 2)],
-        Arch::Riscv64 => &[],
+fn instructions(target: Target) -> &'static [(&'static str, u64)] {
+    match target {
+        Target::X86_64 => &[("cr3", 1), ("invlpg", 2), ("invpcid", 3)],
+        Target::Aarch64 => &[("tlbi", 1), ("dsb", 2)],
     }
 }
 
@@ -79,7 +99,7 @@ impl Skip {
     ///
     /// # Errors
     /// If a name isn't that of exactly one function, or the value no number.
-    pub fn read(text: &str, symbols: &Symbols, arch: Arch) -> Result<Skip, String> {
+    pub fn read(text: &str, symbols: &Symbols, target: Target) -> Result<Skip, String> {
         let (function, caller) = match text.split_once('@') {
             Some((function, caller)) => (function, symbols.range(caller)?),
             None => (text, 0..u64::MAX),
@@ -90,7 +110,7 @@ impl Skip {
             }
             None => (function, 0),
         };
-        let instruction = instructions(arch).iter().find(|(name, _)| *name == function);
+        let instruction = instructions(target).iter().find(|(name, _)| *name == function);
         let function = match instruction {
             Some((_, number)) => *number,
             None => symbols.range(function)?.start,
@@ -106,12 +126,8 @@ impl Hunt {
     /// If the machine cannot be described.
     pub fn command(&self, emulator: &Path) -> anyhow::Result<Command> {
         let machine = Machine {
-            arch: self.arch,
-            cpus: self.cpus,
-            memory_mb: self.memory_mb,
-            icount: true,
-            threads: false,
-            accelerator: Accelerator::Tcg,
+            arch: self.target.arch(),
+            ..Machine::x86_64(self.cpus, self.memory_mb, true)
         };
         let (kernel, initrd) = (&self.kernel, self.initrd.as_deref());
         let mut command = machine.command(emulator, kernel, initrd, &self.words)?;
@@ -149,7 +165,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "1000 t f\n2000 t g\n3000 t h\n").unwrap();
         let symbols = Symbols::read(file.path()).unwrap();
-        let read = |text| Skip::read(text, &symbols, Arch::X86_64);
+        let read = |text| Skip::read(text, &symbols, Target::X86_64);
         let skip = |function, value| Ok(Skip { function, caller: 0x2000..0x3000, value });
         assert_eq!(read("f=7@g"), skip(0x1000, 7));
         assert_eq!(read("f@g"), skip(0x1000, 0));
@@ -160,7 +176,7 @@ mod tests {
     #[test]
     fn the_command_has_the_seed_and_no_empty_file() {
         let hunt = Hunt {
-            arch: Arch::X86_64,
+            target: Target::X86_64,
             kernel: "k".into(),
             initrd: None,
             words: vec!["a".into(), "b=c".into()],
@@ -189,7 +205,7 @@ mod tests {
         let plain = Hunt { aggressive: None, initrd: Some("i".into()), ..hunt };
         let shown = plain.command(Path::new("emulator")).unwrap().shown();
         assert!(shown.starts_with("emulator -machine") && shown.contains(" -initrd i "));
-        let arm = Hunt { arch: Arch::Aarch64, ..plain };
+        let arm = Hunt { target: Target::Aarch64, ..plain };
         let shown = arm.command(Path::new("emulator")).unwrap().shown();
         // Nothing that the guest may draw is random.
         assert!(shown.contains(" -machine virt,") && shown.contains(" -seed 1 "), "{shown}");
@@ -198,9 +214,9 @@ mod tests {
     #[test]
     fn instructions_that_can_be_left_out_are_those_of_the_architecture() {
         let symbols = Symbols::default();
-        let skip = |text, arch| Skip::read(text, &symbols, arch).map(|skip| skip.function);
-        assert_eq!(skip("invlpg", Arch::X86_64), Ok(2));
-        assert_eq!(skip("dsb", Arch::Aarch64), Ok(2));
-        assert!(skip("invlpg", Arch::Aarch64).is_err());
+        let skip = |text, target| Skip::read(text, &symbols, target).map(|skip| skip.function);
+        assert_eq!(skip("invlpg", Target::X86_64), Ok(2));
+        assert_eq!(skip("dsb", Target::Aarch64), Ok(2));
+        assert!(skip("invlpg", Target::Aarch64).is_err());
     }
 }

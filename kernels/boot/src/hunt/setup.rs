@@ -3,7 +3,7 @@
 //! Everything is in one folder of the user's cache, so all checkouts share it. The finished emulator is named after a
 //! digest of the edits and of our files, so a change of these builds it again, from the same objects.
 
-use crate::Arch;
+use super::Target;
 use crate::edits::{Edits, write};
 use crate::linux::tree::Lock;
 use crate::toolchain::{downloaded, missing, run_quietly as run, which};
@@ -31,21 +31,19 @@ const SOURCES: &str = "\
 deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main
 ";
 
-/// Returns what is built for an architecture: of AArch64's machines, `virt` and one more.
-const fn targets(arch: Arch) -> &'static [&'static str] {
-    match arch {
-        Arch::X86_64 => &["--target-list=x86_64-softmmu"],
-        Arch::Aarch64 => &["--target-list=aarch64-softmmu", "--with-devices-aarch64=minimal"],
-        Arch::Riscv64 => &["--target-list=riscv64-softmmu"],
+/// Returns what is configured for an architecture: of AArch64's machines, `virt` and one more.
+const fn options(target: Target) -> &'static [&'static str] {
+    match target {
+        Target::X86_64 => &["--target-list=x86_64-softmmu"],
+        Target::Aarch64 => &["--target-list=aarch64-softmmu", "--with-devices-aarch64=minimal"],
     }
 }
 
-/// Returns the folder in the cache for an architecture's objects.
-const fn objects_in(arch: Arch) -> &'static str {
-    match arch {
-        Arch::X86_64 => "objects",
-        Arch::Aarch64 => "objects-aarch64",
-        Arch::Riscv64 => "objects-riscv64",
+/// Returns the name of the folder in which an architecture's emulator is compiled.
+const fn objects_in(target: Target) -> &'static str {
+    match target {
+        Target::X86_64 => "objects",
+        Target::Aarch64 => "objects-aarch64",
     }
 }
 
@@ -79,24 +77,30 @@ fn cache() -> PathBuf {
 ///
 /// # Errors
 /// If the edits cannot be read, or it was not built.
-pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
-    let emulator = place(arch, &digest(arch)?);
+pub fn find(target: Target) -> anyhow::Result<PathBuf> {
+    let emulator = place(target, &digest(target)?);
     if !emulator.is_file() {
         bail!(
-            "{}: not built; `quell hunt --setup --arch {arch}` builds it (24 MB to download, four minutes of processor \
+            "{}: not built; `quell hunt --setup --arch {}` builds it (24 MB to download, four minutes of processor \
              time)",
-            emulator.display()
+            emulator.display(),
+            target.arch()
         );
     }
     Ok(emulator)
 }
 
-fn place(arch: Arch, digest: &str) -> PathBuf {
-    cache().join(format!("qemu-system-{arch}-{digest}"))
+/// Returns the name that QEMU gives to an emulator.
+fn program(target: Target) -> String {
+    format!("qemu-system-{}", target.arch())
+}
+
+fn place(target: Target, digest: &str) -> PathBuf {
+    cache().join(format!("{}-{digest}", program(target)))
 }
 
 /// A digest of the edits and of our files.
-fn digest(arch: Arch) -> anyhow::Result<String> {
+fn digest(target: Target) -> anyhow::Result<String> {
     let mut hasher = DefaultHasher::new();
     let mut read = |file: &Path| -> anyhow::Result<()> {
         let content = std::fs::read(file).with_context(|| file.display().to_string())?;
@@ -107,7 +111,7 @@ fn digest(arch: Arch) -> anyhow::Result<String> {
     for (from, _) in edits()?.added(ours())? {
         read(&from)?;
     }
-    (targets(arch), CONFIGURE).hash(&mut hasher);
+    (options(target), CONFIGURE).hash(&mut hasher);
     Ok(format!("{:016x}", hasher.finish()))
 }
 
@@ -120,8 +124,8 @@ fn edits() -> anyhow::Result<Edits> {
 ///
 /// # Errors
 /// If a package is missing, the source cannot be downloaded, an anchor is missing, or the build fails.
-pub fn build(arch: Arch, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
-    let emulator = place(arch, &digest(arch)?);
+pub fn build(target: Target, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
+    let emulator = place(target, &digest(target)?);
     let cache = cache();
     let _lock = Lock::take_in(&cache)?;
     if emulator.is_file() {
@@ -135,7 +139,7 @@ pub fn build(arch: Arch, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
         );
     }
     let source = source(&cache, &progress)?;
-    let (tree, objects) = (cache.join("tree"), cache.join(objects_in(arch)));
+    let (tree, objects) = (cache.join("tree"), cache.join(objects_in(target)));
     progress("editing");
     // Before the old tree is removed: a missing anchor leaves everything as it was.
     let changed = edits()?.changed(&source, ours()).context("kernels/boot/hunt/edits.toml")?;
@@ -151,14 +155,14 @@ pub fn build(arch: Arch, progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
         let meson = which("meson").context("meson is not in PATH")?;
         run(
             Command::new(tree.join("configure"))
-                .args(targets(arch))
+                .args(options(target))
                 .args(CONFIGURE)
                 .arg(format!("--meson={}", meson.display())),
             &objects,
         )?;
     }
     progress("compiling: about four minutes of processor time the first time");
-    let program = format!("qemu-system-{arch}");
+    let program = program(target);
     run(Command::new("nice").args(["ninja", "-j2", &program]), &objects)?;
     let built = objects.join(program);
     let partial = emulator.with_extension("partial");
@@ -216,7 +220,7 @@ mod tests {
         let added = edits().unwrap().added(ours()).unwrap();
         assert_eq!(added.len(), 5);
         assert!(added.iter().all(|(from, _)| from.is_file()), "{added:?}");
-        assert_eq!(digest(Arch::X86_64).unwrap(), digest(Arch::X86_64).unwrap());
-        assert_ne!(digest(Arch::X86_64).unwrap(), digest(Arch::Aarch64).unwrap());
+        assert_eq!(digest(Target::X86_64).unwrap(), digest(Target::X86_64).unwrap());
+        assert_ne!(digest(Target::X86_64).unwrap(), digest(Target::Aarch64).unwrap());
     }
 }
