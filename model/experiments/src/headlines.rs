@@ -79,8 +79,9 @@ pub struct Headline {
     pub scaled: bool,
     pub tolerance: Tolerance,
     pub figure: Figure,
-    /// The machine, and parameters of it that differ from its file.
+    /// The name of the machine's file.
     pub machine: &'static str,
+    /// Parameters of the machine that differ from its file.
     pub changed: &'static [&'static str],
     pub cpus: usize,
     /// Parameters of the workload that differ from their defaults.
@@ -325,7 +326,7 @@ impl Headline {
         workloads::known(self.experiment, self.parameters.iter().chain(brief))
     }
 
-    /// Returns the machine.
+    /// Returns the machine with this case's parameters.
     pub fn machine(&self) -> MachineFile {
         let machine = quell_clock::built_in(self.machine).expect("a machine of the table");
         machine.with_text("the headline", self.changed).expect("parameters of the machine")

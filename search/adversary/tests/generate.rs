@@ -95,10 +95,15 @@ start = [{ do = "fork" }]
 run = [{ do = "discard", page = 0, pages = 1 }]
 "#;
 
+/// Replays a recorded program, and checks that nothing is found.
+fn replay(text: &str) {
+    let recorded = RecordedProgram::parse(text).expect("a program");
+    assert_eq!(shrink::replay(&recorded), None);
+}
+
 #[test]
 fn an_allocation_does_not_look_at_all_of_memory_in_vain_again_and_again() {
-    let recorded = RecordedProgram::parse(SCARCE).expect("a program");
-    assert_eq!(shrink::replay(&recorded), None);
+    replay(SCARCE);
 }
 
 /// One CPU stores to a word of a file while the zeros of another CPU's truncation, which has returned, still wait in that
@@ -123,8 +128,7 @@ run = [{ do = "truncate", file = 0, pages = 0, word = 1 }]
 
 #[test]
 fn a_truncation_may_zero_a_word_after_it_has_returned() {
-    let recorded = RecordedProgram::parse(WAITING_ZEROS).expect("a program");
-    assert_eq!(shrink::replay(&recorded), None);
+    replay(WAITING_ZEROS);
 }
 
 /// Tests that need mistakes of the source. They run only in the copy that contains these: `cargo xtask ci mutants`.
