@@ -45,7 +45,7 @@ pub struct HuntArgs {
     symbols: Option<PathBuf>,
     /// Read the functions with which the kernel hands out page frames from this file, or use those of `linux-6.12`: no
     /// CPU may then use a translation of a frame that is handed out. Needs --symbols, and for Linux the kernel's word
-    /// `nokaslr`. Always on for `quell`
+    /// `nokaslr`. A kernel that tells the machine itself, as `quell` does, needs no file
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     frames: Option<String>,
     /// Use this many CPUs, 1 to 64
@@ -204,11 +204,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
         let why = |why| usage(format_args!("--skip {skip}: {why}"));
         hunt.skips.push(Skip::read(skip, &symbols, args.arch).map_err(why)?);
     }
-    let own = (kernel.as_os_str() == "quell" && !args.plain).then_some(match args.arch {
-        Target::X86_64 => "quell",
-        Target::Aarch64 => "quell-aarch64",
-    });
-    if let Some(frames) = args.frames.as_deref().or(own) {
+    if let Some(frames) = &args.frames {
         hunt.sources = FrameSource::read(frames, &symbols, args.arch)
             .map_err(|why| usage(format_args!("--frames {frames}: {why:#}")))?;
     }
@@ -270,12 +266,15 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
         );
     }
     if !args.skip.is_empty() && counts.skipped == 0 {
-        bail!("no call was left out: the kernel made none of --skip");
+        bail!(
+            "no call was left out: the kernel made none of --skip, or has other addresses than --symbols (Linux: \
+             `nokaslr` is missing?)"
+        );
     }
     if !hunt.sources.is_empty() && counts.handed == 0 {
         bail!(
             "no frame was handed out: the kernel called no function of --frames, or the file's `base` is not this \
-             kernel's (Linux: `nokaslr` and CONFIG_SPARSEMEM_VMEMMAP are missing?)"
+             kernel's (Linux: `nokaslr no5lvl` or CONFIG_SPARSEMEM_VMEMMAP is missing?)"
         );
     }
     say!("{}", summary(&counts, outcome.seconds));

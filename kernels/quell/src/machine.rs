@@ -2,7 +2,6 @@
 
 use crate::sync::Masked;
 use crate::{arch, audit, cpu, late, memory, watchdog};
-use core::hint::black_box;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidation, PAGE_BYTES, Tag,
@@ -160,14 +159,6 @@ fn note_flushed(what: Invalidation, everywhere: bool) {
     }
 }
 
-/// Frames got an owner. `quell hunt` looks at each call, and finds the function by its name.
-#[inline(never)]
-// SAFETY: nothing else has this name.
-#[unsafe(no_mangle)]
-extern "C" fn frames_handed_out(address: u64, frames: u64) {
-    black_box((address, frames));
-}
-
 /// The nodes of memory that the manager owns, set once before it is made.
 static MEMORY: spin::Once<MemoryMap> = spin::Once::new();
 
@@ -234,7 +225,7 @@ unsafe impl Machine for Kernel {
 
     fn note(&self, event: Event) {
         if let Event::FrameAllocated { frame, frames } = event {
-            frames_handed_out(frame.0 * PAGE_BYTES, frames);
+            arch::cpu::tell_owned(frame.0 * PAGE_BYTES, frames);
         }
     }
 

@@ -162,10 +162,11 @@ static struct {
     unsigned aggressive, most, lazy_unmap, hold, nmi;
     /* The turns that each CPU still misses. */
     unsigned held[256];
-    /* Turns have a stream of their own: how often TCG's TLB misses depends on the host's clock. */
-    uint64_t random, turns;
+    uint64_t random;
     Hoard *hoard;
     GHashTable *tables;
+    /* An entry above the leaves' tables was set since the last look at which tables are reachable. */
+    bool grown;
     GPtrArray *pending;
     GHashTable *newest; /* slot -> the newest pending change of it */
     unsigned found, skips, sources;
@@ -174,22 +175,24 @@ static struct {
     GHashTable *returns; /* where calls of sources return to */
     GHashTable *frames; /* frame and level, see `key_of` -> how many kept translations lead there */
     uint64_t skipped, handed, reused;
-    uint64_t walks, hits, guesses, stale, changes, returned, reloads, holds, nmis;
+    uint64_t walks, hits, guesses, stale, spurious, changes, returned, reloads, holds, nmis;
 } hunt;
 
-static uint64_t draw(uint64_t *random)
+static uint64_t draw(void)
 {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    return *random;
+    hunt.random ^= hunt.random << 13;
+    hunt.random ^= hunt.random >> 7;
+    hunt.random ^= hunt.random << 17;
+    return hunt.random;
 }
 
 /* Returns true more often the more aggressive the hunt is: never at 0, always at 9. */
 static bool dared(void)
 {
-    return draw(&hunt.random) % 9 < hunt.aggressive;
+    return draw() % 9 < hunt.aggressive;
 }
+
+static bool enabled(void);
 
 /* Instructions of all CPUs. QEMU's own function may not be called in the middle of a block. */
 static uint64_t now(void)
@@ -198,6 +201,11 @@ static uint64_t now(void)
     int64_t executed = cs ? cs->icount_budget - (cpu_neg(cs)->icount_decr.u16.low + cs->icount_extra) : 0;
 
     return qatomic_read_i64(&timers_state.qemu_icount) + executed;
+}
+
+int64_t hunt_clock(void)
+{
+    return enabled() ? now() : g_get_real_time() * 1000;
 }
 
 static void change_unref(Change *change)
@@ -218,10 +226,10 @@ static void *key_of(vaddr va, int level)
 }
 
 /* The part of an architecture, which uses these functions of the rest. */
-static bool enabled(void);
 static void *ram_at(hwaddr pa, ram_addr_t *ram);
 static Tag *tag_in(Hoard *hoard, unsigned number);
 static Tag *loaded(CPUState *cs);
+static Kept *find(CPUState *cs, vaddr va);
 static void drop(CPUState *cs, vaddr va);
 static void drop_in(GHashTable *table, vaddr va, int levels);
 static void drop_tag(Tag *tag);
@@ -231,6 +239,8 @@ static uint64_t peek(CPUArchState *env, vaddr va);
 static bool any_word(CPUArchState *env, vaddr from, bool (*each)(CPUArchState *, vaddr, uint64_t, const void *),
                      const void *with);
 static void may_hold(CPUState *cs, unsigned rarity);
+static void watch_below(hwaddr at, int level, vaddr va, unsigned entries);
+static void watch_reachable(CPUState *cs);
 
 #ifdef TARGET_X86_64
 #include "hunt-x86.c.inc"
@@ -268,11 +278,10 @@ static bool is_of_user(const Kept *kept)
 /* Counts a translation among those of its frame, or no more. */
 static void count_frame(const Kept *kept, int by)
 {
-    int level;
-    hwaddr frame = frame_of(kept, &level);
-    void *key = key_of(frame, level);
-
-    if (hunt.sources && is_of_user(kept)) {
+    if (is_of_user(kept)) {
+        int level;
+        hwaddr frame = frame_of(kept, &level);
+        void *key = key_of(frame, level);
         intptr_t count = (intptr_t)g_hash_table_lookup(hunt.frames, key) + by;
 
         if (count == 0) {
@@ -308,10 +317,10 @@ static void print_end(void)
     fprintf(stderr,
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
             ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
-            ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"nmis\":%" PRIu64
+            ",\"spurious\":%" PRIu64 ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"nmis\":%" PRIu64
             ",\"handed\":%" PRIu64 ",\"reused\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
-            g_hash_table_size(hunt.tables), hunt.found, hunt.reloads, hunt.skipped, hunt.holds, hunt.nmis,
+            g_hash_table_size(hunt.tables), hunt.found, hunt.spurious, hunt.reloads, hunt.skipped, hunt.holds, hunt.nmis,
             hunt.handed, hunt.reused);
 }
 
@@ -384,9 +393,8 @@ static bool enabled(void)
     }
     hunt.random = seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < 8; i++) {
-        draw(&hunt.random);
+        draw();
     }
-    hunt.turns = draw(&hunt.random);
     read_skips();
     read_sources();
     hunt.tables = g_hash_table_new_full(NULL, NULL, NULL, g_free);
@@ -514,27 +522,58 @@ static void keep_to_table(CPUState *cs, const Kept *made, int level)
     g_hash_table_insert(to_tables, key, kept);
 }
 
+/* Watches the page of a table, whose first entry translates `va`. */
+static void watch_page(ram_addr_t page, int level, vaddr va)
+{
+    Table *table = g_hash_table_lookup(hunt.tables, (void *)(uintptr_t)page);
+
+    if (!table) {
+        CPUState *cs;
+        uintptr_t host = (uintptr_t)qemu_map_ram_ptr(NULL, page);
+
+        table = g_new0(Table, 1);
+        g_hash_table_insert(hunt.tables, (void *)(uintptr_t)page, table);
+        CPU_FOREACH(cs) {
+            tlb_reset_dirty(cs, host, TARGET_PAGE_SIZE);
+        }
+    }
+    table->level = level;
+    table->va = va;
+    table->unused = 0;
+}
+
 /* Watches the table pages through which a walk went. */
 static void watch(const Kept *made)
 {
     for (int level = made->leaf; level <= LEVELS && made->value[level]; level++) {
-        ram_addr_t page = made->slot[level] & TARGET_PAGE_MASK;
-        vaddr va = made->va & ~MAKE_64BIT_MASK(0, shift_of(level + 1));
-        Table *table = g_hash_table_lookup(hunt.tables, (void *)(uintptr_t)page);
+        watch_page(made->slot[level] & TARGET_PAGE_MASK, level, made->va & ~MAKE_64BIT_MASK(0, shift_of(level + 1)));
+    }
+}
 
-        if (!table) {
-            CPUState *cs;
-            uintptr_t host = (uintptr_t)qemu_map_ram_ptr(NULL, page);
+/* Watches a table and all below it, of which the first `entries` entries are looked at. */
+static void watch_below(hwaddr at, int level, vaddr va, unsigned entries)
+{
+    ram_addr_t ram;
+    const uint8_t *table = ram_at(at, &ram);
 
-            table = g_new0(Table, 1);
-            g_hash_table_insert(hunt.tables, (void *)(uintptr_t)page, table);
-            CPU_FOREACH(cs) {
-                tlb_reset_dirty(cs, host, TARGET_PAGE_SIZE);
-            }
+    if (!table) {
+        return;
+    }
+    watch_page(ram & TARGET_PAGE_MASK, level, va);
+    for (unsigned i = 0; level > 1 && i < entries; i++) {
+        uint64_t entry = ldq_le_p(table + 8 * i);
+
+        if (leads_to_table(level, entry)) {
+            watch_below(address_in(entry), level - 1, va | (vaddr)i << shift_of(level), 512);
         }
-        table->level = level;
-        table->va = va;
-        table->unused = 0;
+    }
+}
+
+/* Watches the tables of user mode that are reachable: a CPU may fill its TLB from any of them. */
+static void watch_reachable(CPUState *cs)
+{
+    if (covered(cs->env_ptr)) {
+        watch_user(cs->env_ptr);
     }
 }
 
@@ -677,16 +716,17 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     CPU_FOREACH(cs) {
         Kept made;
 
-        /* A speculative fill, at the last moment. Bits that the walk would set must be set already. */
+        /* A speculative fill, at the last moment. */
         if (covered(cs->env_ptr) && dared()) {
             bool found = walk(cs->env_ptr, va, &made);
 
             made.speculative = true;
-            if (found && made.accessed && made.leaf == table->level && made.slot[made.leaf] == slot && !find(cs, va)) {
+            if (found && made.leaf == table->level && made.slot[made.leaf] == slot && !find(cs, va)
+                && set_accessed(&made)) {
                 keep(cs, &made);
                 hunt.guesses++;
-            } else if (table->level > 1 && made.slot[table->level] == slot && leads_to_table(table->level, old)
-                       && may_fill_table(old)) {
+            } else if (table->level > 1 && made.slot[table->level] == slot && leads_to_table(table->level, old)) {
+                set_accessed(&made);
                 keep_to_table(cs, &made, table->level);
             }
         }
@@ -707,7 +747,7 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     change->slot = slot;
     change->level = table->level;
     change->va = va;
-    change->old = old;
+    change->old = ldq_le_p(qemu_map_ram_ptr(NULL, slot));
     change->cpu = by->cpu_index;
     change->pc = guest_pc(by, ra);
     change->rsp = stack_of(env);
@@ -739,6 +779,8 @@ void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra)
         uint64_t old = ldq_le_p(host + (slot - page));
         if (is_present(old)) {
             begin_change(cs, slot, old, table, ra);
+        } else if (table->level > 1) {
+            hunt.grown = true;
         }
     }
 }
@@ -913,6 +955,14 @@ void hunt_user(CPUState *cs)
         return;
     }
     judge_loaded(cs);
+    if (hunt.grown) {
+        CPUState *each;
+
+        hunt.grown = false;
+        CPU_FOREACH(each) {
+            watch_reachable(each);
+        }
+    }
     root = root_of(env, 0);
     for (unsigned i = 0; i < hunt.pending->len; i++) {
         Change *change = hunt.pending->pdata[i];
@@ -1038,8 +1088,8 @@ void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found)
  */
 static void may_hold(CPUState *cs, unsigned rarity)
 {
-    if (hunt.hold && covered(cs->env_ptr) && draw(&hunt.turns) % (9 * rarity) < hunt.aggressive) {
-        hunt.held[cs->cpu_index] = 1 + draw(&hunt.turns) % hunt.hold;
+    if (hunt.hold && covered(cs->env_ptr) && draw() % (9 * rarity) < hunt.aggressive) {
+        hunt.held[cs->cpu_index] = 1 + draw() % hunt.hold;
         hunt.holds++;
         cpu_exit(cs);
     }
@@ -1079,6 +1129,8 @@ bool hunt_holds(CPUState *cs)
 
 int64_t hunt_turn(CPUState *cs, int64_t most)
 {
+    unsigned bits;
+
     /* How often there is nearly no time left before a timer depends on the host's clock. */
     if (!enabled() || most < 2) {
         return most;
@@ -1087,7 +1139,8 @@ int64_t hunt_turn(CPUState *cs, int64_t most)
         may_hold(cs, 64);
     }
     most = nmi_limit(cs, most);
-    return MIN(most, 1 + draw(&hunt.turns) % (1ull << (6 + draw(&hunt.turns) % 12)));
+    bits = 6 + draw() % 12;
+    return MIN(most, 1 + draw() % (1ull << bits));
 }
 
 /* Returns the change of a translation's entry whose call has not ended. */
@@ -1144,18 +1197,14 @@ static bool is_kept(hwaddr from, hwaddr to)
     return false;
 }
 
-/* The kernel hands out frames. */
-static void hand_out(CPUState *cs, const Source *source, uint64_t value, uint64_t number)
+/* The kernel hands out so many frames, by the function or instruction at `pc`. */
+static void hand_out(CPUState *cs, uint64_t pc, hwaddr from, uint64_t number)
 {
     CPUArchState *env = cs->env_ptr;
-    hwaddr from = (value - source->base) / source->bytes << TARGET_PAGE_BITS;
-    hwaddr to = from + (source->logarithm ? 1ull << MIN(number, 18) : MIN(number, 1 << 18)) * TARGET_PAGE_SIZE;
+    hwaddr to = from + MIN(number, 1 << 18) * TARGET_PAGE_SIZE;
     CPUState *other;
     Reuse *reuse;
 
-    if (!value || value < source->base) {
-        return;
-    }
     hunt.handed++;
     if (!is_kept(from, to)) {
         return;
@@ -1163,7 +1212,7 @@ static void hand_out(CPUState *cs, const Source *source, uint64_t value, uint64_
     reuse = g_new0(Reuse, 1);
     reuse->refs = 1;
     reuse->cpu = cs->cpu_index;
-    reuse->pc = source->function;
+    reuse->pc = pc;
     reuse->at = now();
     reuse->words = copy_stack(env, reuse->stack);
     CPU_FOREACH(other) {
@@ -1178,6 +1227,25 @@ static void hand_out(CPUState *cs, const Source *source, uint64_t value, uint64_
         }
     }
     reuse_unref(reuse);
+}
+
+/* A function has handed out the frames that these values of its registers name. */
+static void hand_out_by(CPUState *cs, const Source *source, uint64_t value, uint64_t number)
+{
+    if (value && value >= source->base) {
+        hand_out(cs, source->function, (value - source->base) / source->bytes << TARGET_PAGE_BITS,
+                 source->logarithm ? 1ull << MIN(number, 18) : number);
+    }
+}
+
+/* The kernel says by an instruction that these frames get an owner: the first one's address, and how many. */
+void helper_hunt_owned(CPUArchState *env, uint64_t first, uint64_t number)
+{
+    CPUState *cs = env_cpu(env);
+
+    if (enabled() && !in_user(env)) {
+        hand_out(cs, guest_pc(cs, GETPC()), first & TARGET_PAGE_MASK, number);
+    }
 }
 
 bool hunt_notes(vaddr pc)
@@ -1206,7 +1274,7 @@ static void begin_call(CPUState *cs, const Source *source)
     uint64_t number = register_of(env, source->number), back;
 
     if (!source->returns) {
-        hand_out(cs, source, register_of(env, source->frame), number);
+        hand_out_by(cs, source, register_of(env, source->frame), number);
         return;
     }
     hoard->calls[hoard->next_call++ % CALLS_MOST] = (Call){ source, stack_of(env), number };
@@ -1227,7 +1295,7 @@ static void end_call(CPUState *cs)
         Call *call = &hoard->calls[i];
 
         if (call->source && call->rsp + POPPED == stack_of(env)) {
-            hand_out(cs, call->source, register_of(env, call->source->frame), call->number);
+            hand_out_by(cs, call->source, register_of(env, call->source->frame), call->number);
             call->source = NULL;
         }
     }

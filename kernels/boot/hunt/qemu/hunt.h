@@ -16,6 +16,12 @@ typedef struct HuntFill {
 
 /* Returns whether the CPU's hoard answers this access, and how. Judges the answer. */
 bool hunt_hit(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool probe, uintptr_t ra, HuntFill *fill);
+/*
+ * x86-64: returns whether an access faults although the tables permit it, because the CPU keeps a translation with fewer
+ * rights; and the error code of that fault.
+ */
+bool hunt_faults(CPUState *cs, vaddr addr, MMUAccessType access, int mmu_idx, bool probe);
+int hunt_error(CPUArchState *env, MMUAccessType access, int mmu_idx);
 /* Keeps the translation that a walk has just found, or drops the old one because the walk faulted. */
 void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found);
 
@@ -60,6 +66,9 @@ void hunt_halts(CPUState *cs);
 /* The registers of performance counters, which exist with NMIs. Others are 0 and stay so. */
 uint64_t hunt_counter(CPUState *cs, uint32_t number);
 void hunt_set_counter(CPUState *cs, uint32_t number, uint64_t value);
+
+/* The time for decisions of QEMU that change a run: instructions instead of nanoseconds. */
+int64_t hunt_clock(void);
 
 /* Shortens a turn of this CPU, in instructions, so that the seed decides when CPUs alternate. */
 int64_t hunt_turn(CPUState *cs, int64_t most);

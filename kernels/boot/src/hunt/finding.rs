@@ -33,6 +33,8 @@ pub struct Counts {
     pub tables: u64,
     /// Findings.
     pub found: u64,
+    /// Faults that the tables did not ask for, because a CPU kept a translation with fewer rights.
+    pub spurious: u64,
     /// Loads of roots that kept the translations of the PCID or ASID that they loaded.
     pub reloads: u64,
     /// Calls that were left out on request.

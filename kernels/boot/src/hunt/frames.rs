@@ -9,10 +9,9 @@ use serde::Deserialize;
 use std::path::Path;
 
 /// Kernels whose files are built in.
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 2] = [
     ("linux-6.12", include_str!("../../hunt/kernels/linux-6.12.toml")),
-    ("quell", include_str!("../../hunt/kernels/quell.toml")),
-    ("quell-aarch64", include_str!("../../hunt/kernels/quell-aarch64.toml")),
+    ("linux-6.12-arm64", include_str!("../../hunt/kernels/linux-6.12-arm64.toml")),
 ];
 
 /// The registers of x86-64, in the order of their numbers.
@@ -143,18 +142,11 @@ mod tests {
 
     #[test]
     fn a_built_in_file_becomes_the_machines_setting() {
-        let kernel = symbols(
-            "1000 t frames_handed_out\n2000 t get_page_from_freelist\n3000 t __rmqueue_pcplist\n",
-        );
-        let setting_for = |name: &str, target| {
-            let sources = FrameSource::read(name, &kernel, target).unwrap();
-            sources.iter().map(FrameSource::setting).collect::<Vec<_>>()
-        };
-        let setting = |name: &str| setting_for(name, Target::X86_64);
-        assert_eq!(setting("quell"), ["1000 0 1000 7 6 0 0"]);
-        assert_eq!(setting_for("quell-aarch64", Target::Aarch64), ["1000 0 1000 0 1 0 0"]);
+        let kernel = symbols("2000 t get_page_from_freelist\n3000 t __rmqueue_pcplist\n");
+        let sources = FrameSource::read("linux-6.12", &kernel, Target::X86_64).unwrap();
+        let settings: Vec<_> = sources.iter().map(FrameSource::setting).collect();
         let linux = ["2000 ffffea0000000000 40 0 6 1 1", "3000 ffffea0000000000 40 0 6 1 1"];
-        assert_eq!(setting("linux-6.12"), linux);
+        assert_eq!(settings, linux);
     }
 
     #[test]
