@@ -330,7 +330,8 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
     Ok(passed)
 }
 
-fn show(event: &Value) {
+/// Prints an event of our own kernel.
+pub fn show(event: &Value) {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let list = |name: &str| -> String {
         let items = event[name].as_array().into_iter().flatten();

@@ -11,7 +11,7 @@ use quell_boot::hunt::finding::{Counts, Event};
 use quell_boot::hunt::{FrameSource, Hunt, Skip, Symbols, Target, setup};
 use quell_boot::{end_requested, follow, prepare};
 
-use crate::boot::{mistaken, parsed};
+use crate::boot::{mistaken, parsed, show};
 use quell_model::output::{document_line, note, say};
 use quell_model::usage::usage;
 use quell_workloads::files::hint;
@@ -229,6 +229,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
                 }
                 Ok(Event::Hunted(these)) => counts = Some(these),
                 // Our own kernel prints other events, too.
+                Err(_) if !args.json && is_failure(event) => show(event),
                 Err(_) => {}
             }
         }
@@ -243,6 +244,9 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
             say!("to repeat this: {again}");
         }
         return Ok(ExitCode::FAILURE);
+    }
+    if let Some(code) = outcome.code.filter(|code| *code != 0) {
+        bail!("nothing found, but the kernel itself failed with code {code}");
     }
     // The machine prints its counts unless it was stopped.
     let Some(counts) = counts.filter(|_| !args.plain) else {
@@ -281,11 +285,19 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns whether our own kernel reports by this event that it failed.
+fn is_failure(event: &serde_json::Value) -> bool {
+    match event["event"].as_str() {
+        Some("test") => event["passed"] == false,
+        kind => kind == Some("failed") || kind == Some("watchdog"),
+    }
+}
+
 /// Describes a hunt that found nothing. The counts show whether it could have found anything.
 fn summary(counts: &Counts, seconds: f64) -> String {
     format!(
         "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; CPUs held {} times, {} NMIs; \
-         {} of {} changes judged, frames handed out {} times; {} stale accesses allowed",
+         {} of {} changes judged, frames freed or handed out {} times; {} stale accesses allowed",
         counts.hits,
         counts.guesses,
         counts.holds,

@@ -225,7 +225,10 @@ unsafe impl Machine for Kernel {
 
     fn note(&self, event: Event) {
         if let Event::FrameAllocated { frame, frames } = event {
-            arch::cpu::tell_owned(frame.0 * PAGE_BYTES, frames);
+            arch::cpu::tell_reusable(frame.0 * PAGE_BYTES, frames);
+        }
+        if let Event::TableFreed { frame } = event {
+            arch::cpu::tell_reusable(frame.0 * PAGE_BYTES, 1);
         }
     }
 

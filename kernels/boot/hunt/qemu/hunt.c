@@ -15,8 +15,8 @@
  * Nor may a CPU that runs in user mode still hold that translation, because its next instruction could use it.
  * No CPU, in any mode, may hold an entry that led to a table and leads there no more, because it walks speculatively: C6.
  * Nor may a CPU use a translation of another address space whose tag it has loaded: C5, which needs no call to end.
- * If the judge knows where the kernel hands out page frames, no CPU may then use a translation of such a frame, whether a
- * call has ended or not: C1, or C6 for a table.
+ * If the judge knows where the kernel frees page frames or hands them out, no CPU may then use a translation of such a
+ * frame, whether a call has ended or not: C1, or C6 for a table.
  * A change by a thread that never enters user mode (kswapd) has ended after THREAD_MOST instructions. A kernel with
  * lazy unmap leaves translations of clean pages behind on purpose (C4): then reads through read-only ones are not judged.
  *
@@ -52,10 +52,12 @@
 #define CALLS_MOST 16
 /* Changes of stacks that have not returned yet; older ones are forgotten. */
 #define PENDING_MOST 8192
+/* A CPU may be held when a turn begins after so many instructions. Turns of a CPU that waits for others are short. */
+#define HOLD_AFTER 8192
 /* The exit code after a finding. */
 #define FOUND 57
 
-/* The kernel hands out a frame that a CPU still has a translation of. */
+/* The kernel frees or hands out a frame that a CPU still has a translation of. */
 typedef struct Reuse {
     int refs, cpu;
     uint64_t pc, at;
@@ -160,8 +162,12 @@ typedef struct Hoard {
 static struct {
     int on; /* 0 before the first look at the environment, then -1 or 1 */
     unsigned aggressive, most, lazy_unmap, hold, nmi;
-    /* The turns that each CPU still misses. */
+    /* The turns that each CPU still misses, and the instructions that it ran since it was last held or could have been. */
     unsigned held[256];
+    uint64_t ran[256];
+    /* The CPU whose turn it is, and when that began. */
+    int turn_of;
+    uint64_t turn_at;
     uint64_t random;
     Hoard *hoard;
     GHashTable *tables;
@@ -1129,13 +1135,18 @@ bool hunt_holds(CPUState *cs)
 
 int64_t hunt_turn(CPUState *cs, int64_t most)
 {
+    uint64_t executed = qatomic_read_i64(&timers_state.qemu_icount), *ran = &hunt.ran[cs->cpu_index];
     unsigned bits;
 
+    hunt.ran[hunt.turn_of] += executed - hunt.turn_at;
+    hunt.turn_of = cs->cpu_index;
+    hunt.turn_at = executed;
     /* How often there is nearly no time left before a timer depends on the host's clock. */
     if (!enabled() || most < 2) {
         return most;
     }
-    if (!cs->halted) {
+    if (!cs->halted && *ran >= HOLD_AFTER) {
+        *ran = 0;
         may_hold(cs, 64);
     }
     most = nmi_limit(cs, most);
@@ -1197,7 +1208,7 @@ static bool is_kept(hwaddr from, hwaddr to)
     return false;
 }
 
-/* The kernel hands out so many frames, by the function or instruction at `pc`. */
+/* The kernel frees or hands out so many frames, by the function or instruction at `pc`. */
 static void hand_out(CPUState *cs, uint64_t pc, hwaddr from, uint64_t number)
 {
     CPUArchState *env = cs->env_ptr;
@@ -1229,7 +1240,7 @@ static void hand_out(CPUState *cs, uint64_t pc, hwaddr from, uint64_t number)
     reuse_unref(reuse);
 }
 
-/* A function has handed out the frames that these values of its registers name. */
+/* A function frees or has handed out the frames that these values of its registers name. */
 static void hand_out_by(CPUState *cs, const Source *source, uint64_t value, uint64_t number)
 {
     if (value && value >= source->base) {
@@ -1238,8 +1249,8 @@ static void hand_out_by(CPUState *cs, const Source *source, uint64_t value, uint
     }
 }
 
-/* The kernel says by an instruction that these frames get an owner: the first one's address, and how many. */
-void helper_hunt_owned(CPUArchState *env, uint64_t first, uint64_t number)
+/* The kernel says by an instruction that these frames may be reused: the first one's address, and how many. */
+void helper_hunt_reusable(CPUArchState *env, uint64_t first, uint64_t number)
 {
     CPUState *cs = env_cpu(env);
 

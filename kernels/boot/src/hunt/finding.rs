@@ -43,14 +43,14 @@ pub struct Counts {
     pub holds: u64,
     /// NMIs that the machine sent.
     pub nmis: u64,
-    /// The times that the kernel handed out frames, if the hunt knows where.
+    /// The times that the kernel freed or handed out frames, if the hunt knows where.
     pub handed: u64,
-    /// Kept translations of frames that were handed out. They are lawful as long as no CPU can use them, for example
+    /// Kept translations of these frames. They are lawful as long as no CPU can use them, for example
     /// under a PCID that will be flushed before it is loaded.
     pub reused: u64,
 }
 
-/// A CPU used, or could use, a translation of a frame with a new owner (C1), one that the kernel had removed (C3), a
+/// A CPU used, or could use, a translation of a frame that was freed or has a new owner (C1), one that the kernel had removed (C3), a
 /// table that it had removed (C6), or a translation of another address space (C5). Times are instructions of all CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Finding {
@@ -87,7 +87,7 @@ pub struct Finding {
     /// The change that forbade the access. `None` if the translation is that of another address space, or if the change
     /// isn't known any more.
     pub changed: Option<Change>,
-    /// The moment at which the kernel handed out the frame again, if it did.
+    /// The moment at which the kernel freed or handed out the frame, if it did.
     pub reused: Option<FrameReuse>,
     /// Words on the stack of the CPU that accessed.
     pub stack: Vec<u64>,
@@ -112,12 +112,12 @@ pub struct Change {
     pub stack: Vec<u64>,
 }
 
-/// A frame that got a new owner while a CPU had a translation of it.
+/// A frame that was freed, or got a new owner, while a CPU had a translation of it.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct FrameReuse {
-    /// The CPU that handed it out.
+    /// The CPU that freed or handed it out.
     pub cpu: u32,
-    /// The kernel's function that hands out frames.
+    /// The kernel's function that did, or its instruction.
     pub pc: u64,
     /// When it did.
     pub at: u64,
@@ -166,8 +166,8 @@ impl Finding {
             made => format!("{} {made} at", self.mode),
         };
         let through = match (&self.reused, &self.changed, self.clause.as_str()) {
-            (Some(_), _, "C6") => "a page-table page that has a new owner",
-            (Some(_), _, _) => "a translation of a frame that has a new owner",
+            (Some(_), _, "C6") => "a page-table page that was freed or has a new owner",
+            (Some(_), _, _) => "a translation of a frame that was freed or has a new owner",
             (None, None, _) => "a translation of another address space",
             (None, Some(_), "C6") => "a page-table page that was removed",
             (None, Some(_), _) => "a translation that was removed",
@@ -216,7 +216,7 @@ impl Finding {
             let by = symbols.show(*pc);
             let _ = writeln!(
                 text,
-                "  handed out again by CPU {cpu}, {before} instructions before, by {by}"
+                "  freed or handed out by CPU {cpu}, {before} instructions before, by {by}"
             );
             callers(&mut text, symbols, stack);
         }
@@ -286,16 +286,16 @@ mod tests {
         let reused = r#""reused":{"cpu":3,"pc":12288,"at":700,"stack":[]},"#;
         let text = shown("C1", reused);
         for part in [
-            "C1: CPU 2: user store at 0x1000 through a translation of a frame that has a new owner",
+            "C1: CPU 2: user store at 0x1000 through a translation of a frame that was freed or has a new owner",
             "kept for 850 instructions\n",
-            "handed out again by CPU 3, 200 instructions before, by 0x3000",
+            "freed or handed out by CPU 3, 200 instructions before, by 0x3000",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let going_on = CHANGED.replace("\"returned\":600", "\"returned\":0");
         let text = shown("C6", &(going_on + reused));
         for part in [
-            "through a page-table page that has a new owner",
+            "through a page-table page that was freed or has a new owner",
             "stale for 800 instructions, while the call that removed it went on",
             "changed by CPU 1",
         ] {

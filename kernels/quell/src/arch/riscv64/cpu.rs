@@ -167,7 +167,7 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
 
 /// Tells nothing: no machine of `quell hunt` has this architecture.
 #[inline]
-pub fn tell_owned(_first: u64, _frames: u64) {}
+pub fn tell_reusable(_first: u64, _frames: u64) {}
 
 /// Saves the callee-saved registers and stack pointer at `save`, and continues on the stack `to`.
 ///

@@ -203,9 +203,10 @@ pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     frame as u64
 }
 
-/// Tells the machine of `quell hunt` that frames from this address on get an owner. Does nothing on other machines.
+/// Tells the machine of `quell hunt` that no CPU may use older translations of the frames from this address on. Does
+/// nothing on other machines.
 #[inline]
-pub fn tell_owned(first: u64, frames: u64) {
+pub fn tell_reusable(first: u64, frames: u64) {
     // SAFETY: does nothing. The displacement spells "quel".
     unsafe {
         asm!("nop dword ptr [rax + 0x6c657571]", in("rdi") first, in("rsi") frames,
