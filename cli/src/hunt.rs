@@ -43,9 +43,9 @@ pub struct HuntArgs {
     /// Read names of the kernel's functions from this file: ELF, or a System.map
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
-    /// Read the functions with which the kernel hands out page frames from this file, or use those of `linux-6.12`: no
-    /// CPU may then use a translation of a frame that is handed out. Needs --symbols, and for Linux the kernel's word
-    /// `nokaslr`. A kernel that tells the machine itself, as `quell` does, needs no file
+    /// Read the functions with which the kernel frees page frames and hands them out from this file, or use those of
+    /// `linux` or `linux-arm64`: no CPU may then use a translation of such a frame. Needs --symbols, and for Linux the
+    /// kernel's words `nokaslr no5lvl`. A kernel that tells the machine itself, as `quell` does, needs no file
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     frames: Option<String>,
     /// Use this many CPUs, 1 to 64

@@ -21,7 +21,7 @@ fn wrong_arguments_are_refused_and_a_lacking_machine_is_told_with_the_way_to_bui
         ("quell --initrd file", 2, "leave out --initrd"),
         ("file --symbols file", 2, "contains no functions"),
         ("file --skip f", 2, "give --symbols"),
-        ("file --frames linux-6.12", 2, "give --symbols"),
+        ("file --frames linux", 2, "give --symbols"),
         ("quell --append rum=munmap", 2, "did you mean `run`?"),
         ("/dev/zero", 2, "/dev/zero: not a regular file"),
         ("file", 1, "quell hunt --setup --arch x86_64"),

@@ -275,6 +275,8 @@ static void do_unshare(void)
 	kill(child, 9);
 	waitpid(child, NULL, 0);
 	munmap(at, gigabyte);
+	close(file);
+	set_file("/proc/sys/vm/nr_hugepages", "0");
 }
 
 /* Frees page tables that hold nothing any more. */
@@ -331,7 +333,52 @@ static void do_switch(void)
 		waitpid(child[i], NULL, 0);
 }
 
+/*
+ * A new program. The kernel wrote its arguments to the top of the address space, and has moved the stack down from there
+ * since.
+ */
+static void do_exec(void)
+{
+	pid_t child = fork();
+
+	must(child >= 0, "fork");
+	if (!child) {
+		execl("/proc/self/exe", "init", "executed", NULL);
+		_exit(1);
+	}
+	waitpid(child, NULL, 0);
+}
+
 #ifdef __x86_64__
+/*
+ * Takes a block of memory that has our pages offline, and brings it back. It must be movable: `movablecore=` on the
+ * kernel's command line. The last block may have a hole, and stays online then. Arm's kernel keeps all memory from boot.
+ */
+static void do_offline(void)
+{
+	char path[64] = "", text[32] = "";
+	int pagemap = open("/proc/self/pagemap", O_RDONLY), state;
+	int size = open("/sys/devices/system/memory/block_size_bytes", O_RDONLY);
+	int tries = 0;
+	uint64_t entry;
+
+	must(read(size, text, sizeof(text) - 1) > 0, "block_size_bytes");
+	do {
+		char *at = memory(8 * HUGE_SIZE);
+
+		must(tries++ < 16, path);
+		must(pread(pagemap, &entry, sizeof(entry), (uintptr_t)at / PAGE * 8) == sizeof(entry), "pagemap");
+		snprintf(path, sizeof(path), "/sys/devices/system/memory/memory%lu/state",
+			 (entry << 9 >> 9) * PAGE / strtoul(text, NULL, 16));
+		state = open(path, O_WRONLY);
+	} while (write(state, "offline", 7) != 7);
+	work_ms(20);
+	must(write(state, "online_movable", 14) == 14, path);
+	close(state);
+	close(pagemap);
+	close(size);
+}
+
 /* Profiles a CPU: its NMIs read the stack frames of the thread that it runs. */
 static void profile(int cpu)
 {
@@ -419,12 +466,16 @@ static const struct {
 	/* What `all` needs for it. A machine without NMIs has no events to profile. */
 	const char *device;
 } calls[] = {
+#ifdef __x86_64__
+	/* First, as other calls may pin pages in the block. */
+	{ "offline", do_offline, "/sys/devices/system/memory/block_size_bytes" },
+#endif
 	{ "munmap", do_munmap },   { "discard", do_discard },   { "mprotect", do_mprotect },
 	{ "mremap", do_mremap },   { "fork", do_fork },	        { "copy", do_copy },
 	{ "collapse", do_collapse }, { "compact", do_compact }, { "merge", do_merge },
 	{ "pageout", do_pageout, "/dev/zram0" }, { "msync", do_msync, "/dev/ram0" }, { "uffd", do_uffd },
 	{ "unshare", do_unshare }, { "tables", do_tables },     { "switch", do_switch },
-	{ "lazy", do_lazy },       { "split", do_split },
+	{ "lazy", do_lazy },       { "split", do_split },       { "exec", do_exec },
 #ifdef __x86_64__
 	{ "nmi", do_nmi, "nmi" },
 #endif
@@ -437,6 +488,8 @@ int main(int count, char **words)
 	cpu_set_t first;
 	int known = 0;
 
+	if (!strcmp(wanted, "executed"))
+		return 0;
 	must(!mount("proc", "/proc", "proc", 0, NULL), "/proc");
 	must(!mount("sysfs", "/sys", "sysfs", 0, NULL), "/sys");
 	must(!mount("dev", "/dev", "devtmpfs", 0, NULL), "/dev");

@@ -1,6 +1,6 @@
-//! Functions of a kernel that hand out page frames, from a small file for its version.
+//! Functions of a kernel that free page frames or hand them out, from a small file.
 //!
-//! With them, the judge knows the moment at which a frame gets a new owner.
+//! With them, the judge knows the moment from which a frame may have a new owner.
 
 use super::{Symbols, Target};
 use anyhow::{Context, bail};
@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// Kernels whose files are built in.
 const BUILT_IN: [(&str, &str); 2] = [
-    ("linux-6.12", include_str!("../../hunt/kernels/linux-6.12.toml")),
-    ("linux-6.12-arm64", include_str!("../../hunt/kernels/linux-6.12-arm64.toml")),
+    ("linux", include_str!("../../hunt/kernels/linux.toml")),
+    ("linux-arm64", include_str!("../../hunt/kernels/linux-arm64.toml")),
 ];
 
 /// The registers of x86-64, in the order of their numbers.
@@ -40,6 +40,8 @@ struct FramesFile {
 #[serde(deny_unknown_fields)]
 struct Entry {
     function: String,
+    /// The function's name in later versions of the kernel.
+    renamed: Option<String>,
     /// Whether `frame` is read when the function returns, not at its first instruction.
     #[serde(default)]
     returns: bool,
@@ -57,7 +59,7 @@ fn page_bytes() -> u64 {
     4096
 }
 
-/// A function that hands out frames, as the emulated machine reads it.
+/// A function that frees frames or hands them out, as the emulated machine reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FrameSource {
     function: u64,
@@ -118,8 +120,12 @@ impl Entry {
         if self.bytes == 0 {
             bail!("bytes: expected more than 0");
         }
+        let named = |name: &String| symbols.range(name);
+        let function = named(&self.function)
+            .or_else(|why| self.renamed.as_ref().map_or(Err(why), named))
+            .map_err(anyhow::Error::msg)?;
         Ok(FrameSource {
-            function: symbols.range(&self.function).map_err(anyhow::Error::msg)?.start,
+            function: function.start,
             base,
             bytes: self.bytes,
             frame: register(&self.frame)?,
@@ -142,11 +148,22 @@ mod tests {
 
     #[test]
     fn a_built_in_file_becomes_the_machines_setting() {
-        let kernel = symbols("2000 t get_page_from_freelist\n3000 t __rmqueue_pcplist\n");
-        let sources = FrameSource::read("linux-6.12", &kernel, Target::X86_64).unwrap();
-        let settings: Vec<_> = sources.iter().map(FrameSource::setting).collect();
-        let linux = ["2000 ffffea0000000000 40 0 6 1 1", "3000 ffffea0000000000 40 0 6 1 1"];
-        assert_eq!(settings, linux);
+        let kernel = |frees| {
+            symbols(&format!(
+                "2000 t get_page_from_freelist\n3000 t __rmqueue_pcplist\n4000 t {frees}\n5000 t free_one_page\n"
+            ))
+        };
+        let linux = [
+            "2000 ffffea0000000000 40 0 6 1 1",
+            "3000 ffffea0000000000 40 0 6 1 1",
+            "4000 ffffea0000000000 40 2 8 0 1",
+            "5000 ffffea0000000000 40 6 1 0 1",
+        ];
+        for frees in ["free_unref_page_commit", "free_frozen_page_commit"] {
+            let sources = FrameSource::read("linux", &kernel(frees), Target::X86_64).unwrap();
+            let settings: Vec<_> = sources.iter().map(FrameSource::setting).collect();
+            assert_eq!(settings, linux);
+        }
     }
 
     #[test]
@@ -173,8 +190,7 @@ mod tests {
             let said = wrong(text);
             assert!(said.contains(why), "{said}");
         }
-        let said =
-            FrameSource::read("linux-6.13", &kernel, Target::X86_64).unwrap_err().to_string();
-        assert!(said.contains("did you mean `linux-6.12`?"), "{said}");
+        let said = FrameSource::read("linus", &kernel, Target::X86_64).unwrap_err().to_string();
+        assert!(said.contains("did you mean `linux`?"), "{said}");
     }
 }
