@@ -131,6 +131,37 @@ fn a_truncation_may_zero_a_word_after_it_has_returned() {
     replay(WAITING_ZEROS);
 }
 
+/// Memory runs out while a range moves to a place where other pages were mapped. They are lost, as with `mremap`, and the
+/// store there is refused.
+const LOST_PLACE: &str = r#"
+machine = "x86"
+policy = "all"
+[program.calls.memory]
+fast = 6
+ahead = 1
+cache = 1
+[[program.calls.cpu]]
+run = [
+    { do = "enter", process = 2 },
+    { do = "map", large = false, page = 1, pages = 1 },
+    { do = "write", page = 1 },
+]
+[[program.calls.cpu]]
+start = [{ do = "spawn" }, { do = "map", large = false, page = 512, pages = 1 }]
+run = [{ do = "remap", page = 1, pages = 4, to = 512 }, { do = "write", page = 512 }]
+[[program.calls.cpu]]
+start = [
+    { do = "map", large = false, page = 2, pages = 3 },
+    { do = "map", large = false, page = 1, pages = 3 },
+    { do = "write", page = 1 },
+]
+"#;
+
+#[test]
+fn a_move_that_runs_out_of_memory_may_lose_what_was_mapped_at_the_new_place() {
+    replay(LOST_PLACE);
+}
+
 /// Tests that need mistakes of the source. They run only in the copy that contains these: `cargo xtask ci mutants`.
 #[cfg(quell_mutants)]
 mod mutants {

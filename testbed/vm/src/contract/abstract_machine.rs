@@ -137,6 +137,16 @@ struct Change {
     values: Values,
 }
 
+/// What a refused operation leaves in a place.
+enum Left {
+    /// The value from before.
+    Before,
+    /// The value from before, or what the operation would have left there.
+    Perhaps,
+    /// The area from before, or none.
+    PerhapsNothing,
+}
+
 impl Change {
     /// Creates a change that no CPU made and that ended at a moment.
     fn past(at: Moment, values: Values) -> Change {
@@ -653,8 +663,8 @@ impl AbstractMachine {
         }
     }
 
-    /// Ends the CPU's operation. If it is not `done`, it changed only the places that `partly` accepts.
-    fn end(&mut self, cpu: usize, done: bool, partly: impl Fn(Place) -> bool) {
+    /// Ends the CPU's operation. If it is not `done`, `left` returns what it has left in a place.
+    fn end(&mut self, cpu: usize, done: bool, left: impl Fn(Place) -> Left) {
         let Some(operation) = &self.operations[cpu] else {
             return;
         };
@@ -669,15 +679,19 @@ impl AbstractMachine {
             let Some(history) = self.places.get_mut(&place) else {
                 continue;
             };
-            if !done && !partly(place) {
+            let left = if done { Left::Perhaps } else { left(place) };
+            if matches!(left, Left::Before) {
                 history.retain(|change| !change.is_open_by(cpu));
                 continue;
             }
             if let Some(change) = history.iter_mut().find(|change| change.is_open_by(cpu)) {
                 change.ended[0] = self.now;
                 change.unsure = !certain;
-                // The operation may also have found the values that others changed in the meantime.
-                change.add(values);
+                match left {
+                    Left::PerhapsNothing => change.values = smallvec![Value::Nothing],
+                    // The operation may also have found the values that others changed in the meantime.
+                    Left::Before | Left::Perhaps => change.add(values),
+                }
             }
             self.unseen[cpu].push(place);
         }
@@ -722,7 +736,10 @@ impl AbstractMachine {
             Access::Read | Access::Execute => Vec::new(),
         };
         // If the access was refused after the page was copied, the copy has frozen the page's content.
-        self.end(cpu, result.is_ok(), |place| matches!(place, Place::Own(..)));
+        self.end(cpu, result.is_ok(), |place| match place {
+            Place::Own(..) => Left::Perhaps,
+            Place::Area(..) | Place::Word(..) | Place::Length(_) => Left::Before,
+        });
         for (place, values) in copied {
             if let Some(history) = self.places.get_mut(&place) {
                 let unsure =
@@ -823,15 +840,20 @@ impl AbstractMachine {
         }
         let now = self.now + 1;
         self.known.returns(cpu, process, (call, result), now);
-        // When memory runs out, part of a range may be gone.
-        let partly = |place| match (call, place) {
-            (Call::Discard { .. }, _) => true,
-            (Call::Remap { bytes, to: Some(to), .. }, Place::Area(_, page)) => {
-                pages(to, bytes).contains(&page)
+        // When memory runs out, part of a range may be gone, and what was mapped where a range would have moved.
+        let left = |place| match (call, place) {
+            (Call::Discard { .. }, _) => Left::Perhaps,
+            (Call::Remap { bytes, to: Some(to), .. }, Place::Area(_, page))
+                if pages(to, bytes).contains(&page) =>
+            {
+                Left::PerhapsNothing
             }
-            _ => false,
+            _ => Left::Before,
         };
-        self.end(cpu, result.is_ok(), |place| result == Err(Error::OutOfMemory) && partly(place));
+        self.end(cpu, result.is_ok(), |place| match result {
+            Err(Error::OutOfMemory) => left(place),
+            Ok(_) | Err(_) => Left::Before,
+        });
         verdict
     }
 
