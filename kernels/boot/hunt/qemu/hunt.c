@@ -96,12 +96,13 @@ typedef struct Skip {
 
 /*
  * A function that hands out frames. A register has `base` plus `bytes` for each frame of memory; another one, at the
- * function's first instruction, how many there are, or its logarithm. 0 is no frame.
+ * function's first instruction, how many there are, in `unit`. 0 is no frame.
  */
 typedef struct Source {
     uint64_t function, base, bytes;
     unsigned frame, number;
-    bool returns, logarithm;
+    bool returns;
+    enum { UNIT_FRAMES, UNIT_LOGARITHM, UNIT_BYTES, UNITS } unit;
 } Source;
 
 /* A call of such a function, which has not returned. */
@@ -347,8 +348,8 @@ static void read_skips(void)
 }
 
 /*
- * Reads QUELL_FRAMES: "function base bytes frame number returns logarithm", three hexadecimal numbers, two registers and
- * twice 0 or 1 for each function, separated by commas.
+ * Reads QUELL_FRAMES: "function base bytes frame number returns unit", three hexadecimal numbers, two registers, 0 or 1,
+ * and 0 to 2 for each function, separated by commas.
  */
 static void read_sources(void)
 {
@@ -356,17 +357,17 @@ static void read_sources(void)
     Source *source = hunt.source;
 
     for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL, source++) {
-        unsigned returns, logarithm;
+        unsigned returns, unit;
 
         if (hunt.sources++ == SOURCES_MOST
             || sscanf(text, "%" SCNx64 " %" SCNx64 " %" SCNx64 " %u %u %u %u", &source->function, &source->base,
-                      &source->bytes, &source->frame, &source->number, &returns, &logarithm) != 7
-            || source->bytes == 0 || source->frame >= REGISTERS || source->number >= REGISTERS) {
+                      &source->bytes, &source->frame, &source->number, &returns, &unit) != 7
+            || unit >= UNITS || source->bytes == 0 || source->frame >= REGISTERS || source->number >= REGISTERS) {
             fprintf(stderr, "quell-hunt: QUELL_FRAMES: expected seven numbers each, of at most %d functions\n", SOURCES_MOST);
             exit(2);
         }
         source->returns = returns;
-        source->logarithm = logarithm;
+        source->unit = unit;
     }
     hunt.returns = g_hash_table_new(NULL, NULL);
     hunt.frames = g_hash_table_new(NULL, NULL);
@@ -1243,10 +1244,15 @@ static void hand_out(CPUState *cs, uint64_t pc, hwaddr from, uint64_t number)
 /* A function frees or has handed out the frames that these values of its registers name. */
 static void hand_out_by(CPUState *cs, const Source *source, uint64_t value, uint64_t number)
 {
-    if (value && value >= source->base) {
-        hand_out(cs, source->function, (value - source->base) / source->bytes << TARGET_PAGE_BITS,
-                 source->logarithm ? 1ull << MIN(number, 18) : number);
+    if (!value || value < source->base) {
+        return;
     }
+    if (source->unit == UNIT_LOGARITHM) {
+        number = 1ull << MIN(number, 18);
+    } else if (source->unit == UNIT_BYTES) {
+        number = (number >> TARGET_PAGE_BITS) + !!(number & ~TARGET_PAGE_MASK);
+    }
+    hand_out(cs, source->function, (value - source->base) / source->bytes << TARGET_PAGE_BITS, number);
 }
 
 /* The kernel says by an instruction that these frames may be reused: the first one's address, and how many. */

@@ -46,9 +46,10 @@ struct Entry {
     #[serde(default)]
     returns: bool,
     frame: String,
-    /// The registers that have the number of frames, or its logarithm, at the first instruction.
+    /// The registers that have the number of frames, its logarithm, or their bytes, at the first instruction.
     count: Option<String>,
     order: Option<String>,
+    size: Option<String>,
     /// The value of the first frame of memory, and the distance to the next one's.
     base: Option<String>,
     #[serde(default = "page_bytes")]
@@ -57,6 +58,15 @@ struct Entry {
 
 fn page_bytes() -> u64 {
     4096
+}
+
+/// How a register says the number of frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unit {
+    Frames = 0,
+    Logarithm = 1,
+    /// Part of a frame counts as one.
+    Bytes = 2,
 }
 
 /// A function that frees frames or hands them out, as the emulated machine reads it.
@@ -68,7 +78,7 @@ pub struct FrameSource {
     frame: usize,
     number: usize,
     returns: bool,
-    logarithm: bool,
+    unit: Unit,
 }
 
 impl FrameSource {
@@ -96,18 +106,22 @@ impl FrameSource {
     /// Returns its part of the machine's setting.
     pub(crate) fn setting(&self) -> String {
         let FrameSource { function, base, bytes, frame, number, .. } = self;
-        let (returns, logarithm) = (u8::from(self.returns), u8::from(self.logarithm));
-        format!("{function:x} {base:x} {bytes:x} {frame} {number} {returns} {logarithm}")
+        let (returns, unit) = (u8::from(self.returns), self.unit as u8);
+        format!("{function:x} {base:x} {bytes:x} {frame} {number} {returns} {unit}")
     }
 }
 
 impl Entry {
     fn source(&self, symbols: &Symbols, target: Target) -> anyhow::Result<FrameSource> {
         let register = |name: &String| register(name, target);
-        let (number, logarithm) = match (&self.count, &self.order) {
-            (Some(count), None) => (register(count)?, false),
-            (None, Some(order)) => (register(order)?, true),
-            (Some(_), Some(_)) | (None, None) => bail!("expected `count` or `order`"),
+        let given = [
+            (&self.count, Unit::Frames),
+            (&self.order, Unit::Logarithm),
+            (&self.size, Unit::Bytes),
+        ];
+        let mut given = given.iter().filter_map(|(name, unit)| Some((name.as_ref()?, *unit)));
+        let (Some((number, unit)), None) = (given.next(), given.next()) else {
+            bail!("expected one of `count`, `order` and `size`");
         };
         let base = match &self.base {
             Some(text) => {
@@ -129,9 +143,9 @@ impl Entry {
             base,
             bytes: self.bytes,
             frame: register(&self.frame)?,
-            number,
+            number: register(number)?,
             returns: self.returns,
-            logarithm,
+            unit,
         })
     }
 }
@@ -167,6 +181,28 @@ mod tests {
     }
 
     #[test]
+    fn the_file_for_nanos_has_sizes_in_bytes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/hunt/kernels/nanos.toml");
+        let kernel = symbols("1000 t pageheap_alloc\n2000 t pageheap_dealloc\n");
+        let sources = FrameSource::read(path, &kernel, Target::X86_64).unwrap();
+        let settings: Vec<_> = sources.iter().map(FrameSource::setting).collect();
+        assert_eq!(settings, ["1000 0 1000 0 6 1 2", "2000 0 1000 6 2 0 2"]);
+    }
+
+    #[test]
+    fn the_number_of_frames_has_one_of_three_units() {
+        let kernel = symbols("1000 t f\n2000 t g\n");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        for (unit, number) in [("count", 0), ("order", 1), ("size", 2)] {
+            let text = format!("[[frames]]\nfunction = 'f'\nframe = 'rdi'\n{unit} = 'rsi'");
+            std::fs::write(path, text).unwrap();
+            let sources = FrameSource::read(path, &kernel, Target::X86_64).unwrap();
+            assert_eq!(sources[0].setting(), format!("1000 0 1000 7 6 0 {number}"));
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let kernel = symbols("1000 t f\n2000 t g\n");
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -179,7 +215,11 @@ mod tests {
             ("frames = []", "it names no function"),
             (
                 "[[frames]]\nfunction = 'f'\nframe = 'rdi'",
-                "frames of f: expected `count` or `order`",
+                "frames of f: expected one of `count`, `order` and `size`",
+            ),
+            (
+                "[[frames]]\nfunction = 'f'\nframe = 'rdi'\norder = 'rsi'\nsize = 'rsi'",
+                "frames of f: expected one of `count`, `order` and `size`",
             ),
             ("[[frames]]\nfunction = 'f'\nframe = 'edi'\ncount = 'rsi'", "`edi` is no register"),
             ("[[frames]]\nfunction = 'h'\nframe = 'rdi'\ncount = 'rsi'", "no function is called h"),
