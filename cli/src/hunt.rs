@@ -84,6 +84,10 @@ pub struct HuntArgs {
     #[arg(long, default_value_t = 0, value_name = "INSTRUCTIONS", conflicts_with = "plain",
           value_parser = clap::value_parser!(u32).range(0..=100_000))]
     nmi: u32,
+    /// Recognize the end of a system call by the program counter and the stack pointer with which the CPU left user mode,
+    /// not by the frame on the kernel's stack. For kernels that keep the user's registers elsewhere. On x86_64 alone
+    #[arg(long, conflicts_with = "plain")]
+    entries: bool,
     /// Stop after this many findings
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     findings: u32,
@@ -133,6 +137,7 @@ impl HuntArgs {
             findings: self.findings,
             hold: self.hold,
             nmi: self.nmi,
+            entries: self.entries,
             lazy_unmap: self.lazy_unmap || own,
             skips: Vec::new(),
             sources: Vec::new(),
@@ -187,8 +192,12 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     let Some(kernel) = &args.kernel else {
         return Ok(ExitCode::SUCCESS);
     };
-    if args.nmi > 0 && args.arch != Target::X86_64 {
-        return Err(usage("--nmi is for x86_64 alone"));
+    if args.arch != Target::X86_64 {
+        for (given, option) in [(args.nmi > 0, "--nmi"), (args.entries, "--entries")] {
+            if given {
+                return Err(usage(format_args!("{option} is for x86_64 alone")));
+            }
+        }
     }
     let (mut hunt, symbols) = args.hunt(kernel)?;
     let symbols = match symbols {

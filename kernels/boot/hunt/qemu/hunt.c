@@ -17,7 +17,9 @@
  * Nor may a CPU use a translation of another address space whose tag it has loaded: C5, which needs no call to end.
  * If the judge knows where the kernel frees page frames or hands them out, no CPU may then use a translation of such a
  * frame, whether a call has ended or not: C1, or C6 for a table.
- * A change by a thread that never enters user mode (kswapd) has ended after THREAD_MOST instructions. A kernel with
+ * A change by a thread that never enters user mode (kswapd) has ended after THREAD_MOST instructions. With `entries`, a
+ * change belongs to the entry from user mode that its CPU is in, instead of a stack: for kernels that keep the user's
+ * registers elsewhere. The call has ended when a CPU returns to where this entry left user mode. A kernel with
  * lazy unmap leaves translations of clean pages behind on purpose (C4): then reads through read-only ones are not judged.
  *
  * One host thread runs all CPUs in turn (QEMU's -icount), so nothing here needs a lock.
@@ -65,6 +67,13 @@ typedef struct Reuse {
     int words;
 } Reuse;
 
+/* An entry from user mode: where that goes on, its stack pointer, and its address space. */
+typedef struct Entry {
+    uint64_t pc, rsp, root;
+    /* The kernel has not returned from it yet. */
+    bool open;
+} Entry;
+
 /* A change of a table entry that takes rights away, from the first store to the judge's last use. */
 typedef struct Change {
     int refs;
@@ -78,6 +87,8 @@ typedef struct Change {
     uint64_t root;
     /* No user mode was entered from this stack: nothing returns there. */
     bool by_thread;
+    /* With `entries`, unless by a thread. */
+    Entry entry;
     /* On AArch64, the stack pointer with which user mode was left. */
     uint64_t base;
     uint64_t stack[STACK_WORDS];
@@ -156,13 +167,15 @@ typedef struct Hoard {
     bool keeps;
     /* A translation was marked since user mode was entered: the CPU must drop it before. */
     bool marked;
+    /* The last entry from user mode. */
+    Entry entry;
     Call calls[CALLS_MOST];
     unsigned next_call;
 } Hoard;
 
 static struct {
     int on; /* 0 before the first look at the environment, then -1 or 1 */
-    unsigned aggressive, most, lazy_unmap, hold, nmi;
+    unsigned aggressive, most, lazy_unmap, hold, nmi, entries;
     /* The turns that each CPU still misses, and the instructions that it ran since it was last held or could have been. */
     unsigned held[256];
     uint64_t ran[256];
@@ -373,7 +386,7 @@ static void read_sources(void)
     hunt.frames = g_hash_table_new(NULL, NULL);
 }
 
-/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap hold nmi", six numbers. */
+/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap hold nmi entries", seven numbers. */
 static bool enabled(void)
 {
     const char *text;
@@ -387,11 +400,11 @@ static bool enabled(void)
     if (!text) {
         return false;
     }
-    if (sscanf(text, "%llu %u %u %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap, &hunt.hold,
-               &hunt.nmi) != 6
+    if (sscanf(text, "%llu %u %u %u %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap, &hunt.hold,
+               &hunt.nmi, &hunt.entries) != 7
         || hunt.aggressive > 9) {
-        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected six numbers: seed, 0 to 9, findings, 0 or 1, turns,"
-                " instructions\n", text);
+        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected seven numbers: seed, 0 to 9, findings, 0 or 1, turns,"
+                " instructions, 0 or 1\n", text);
         exit(2);
     }
     if (!icount_enabled()) {
@@ -705,6 +718,48 @@ static void count_one(Kept *kept, void *with)
     ++*(unsigned *)with;
 }
 
+/* Returns whether the CPU is in a call that entered from the present address space. */
+static bool is_entered(CPUState *cs)
+{
+    const Entry *entry = &hunt.hoard[cs->cpu_index].entry;
+
+    return entry->open && entry->root == root_of(cs->env_ptr, 0);
+}
+
+static bool is_same_entry(const Entry *a, const Entry *b)
+{
+    return a->pc == b->pc && a->rsp == b->rsp && a->root == b->root;
+}
+
+/* Returns whether the CPU is still in the call that made a change. */
+static bool is_same_call(CPUState *cs, const Change *change)
+{
+    if (hunt.entries) {
+        if (is_entered(cs) == change->by_thread) {
+            return false;
+        }
+        if (!change->by_thread) {
+            return is_same_entry(&hunt.hoard[cs->cpu_index].entry, &change->entry);
+        }
+    }
+    return llabs((long long)(change->rsp - stack_of(cs->env_ptr))) < STACK_REACH;
+}
+
+/* User mode was entered: no CPU is in that call any more. */
+static void end_entry(CPUState *cs)
+{
+    const Entry left = { pc_of(cs->env_ptr), stack_of(cs->env_ptr), root_of(cs->env_ptr, 0) };
+    CPUState *other;
+
+    CPU_FOREACH(other) {
+        Entry *entry = &hunt.hoard[other->cpu_index].entry;
+
+        if (other == cs || is_same_entry(entry, &left)) {
+            entry->open = false;
+        }
+    }
+}
+
 static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Table *table, uintptr_t ra)
 {
     CPUArchState *env = by->env_ptr;
@@ -717,7 +772,7 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     if (in_user(env)) {
         return;
     }
-    if (change && llabs((long long)(change->rsp - stack_of(env))) < STACK_REACH) {
+    if (change && is_same_call(by, change)) {
         return;
     }
     CPU_FOREACH(cs) {
@@ -760,7 +815,12 @@ static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Tabl
     change->rsp = stack_of(env);
     change->root = root_of(env, 0);
     change->at = now();
-    note_stack(env, change);
+    if (hunt.entries) {
+        change->by_thread = !is_entered(by);
+        change->entry = hunt.hoard[by->cpu_index].entry;
+    } else {
+        note_stack(env, change);
+    }
     change->words = copy_stack(env, change->stack);
     g_ptr_array_add(hunt.pending, change);
     g_hash_table_replace(hunt.newest, (void *)(uintptr_t)slot, change);
@@ -962,6 +1022,7 @@ void hunt_user(CPUState *cs)
         return;
     }
     judge_loaded(cs);
+    end_entry(cs);
     if (hunt.grown) {
         CPUState *each;
 
@@ -985,6 +1046,8 @@ void hunt_user(CPUState *cs)
         } else if (change->root != root) {
             /* Forked processes have the same addresses on their stacks. */
             ended = false;
+        } else if (hunt.entries) {
+            ended = is_left(cs, change);
         } else if (change->rsp == yes || change->rsp == no) {
             ended = change->rsp == yes;
         } else {

@@ -37,6 +37,12 @@ void hunt_load(CPUState *cs);
 /* The CPU has returned to user mode; registers are the user's. */
 void hunt_user(CPUState *cs);
 
+/*
+ * x86-64: a system call, an interrupt or an exception is about to enter the kernel, if the CPU is in user mode, which
+ * would go on at this address. The stack pointer is still the user's.
+ */
+void hunt_enter_from(CPUState *cs, uint64_t pc);
+
 /* AArch64: a TLBI was issued, of EL1. A DSB completes it. */
 void hunt_tlbi(CPUState *cs, unsigned crm, unsigned opc2, uint64_t value, uintptr_t ra);
 /* AArch64: an exception was taken from this level, and ERET has returned to user mode. */

@@ -66,6 +66,8 @@ pub struct Hunt {
     pub hold: u32,
     /// NMIs come fewer than this many instructions after an interrupt or a switch. 0 sends none.
     pub nmi: u32,
+    /// Whether a change belongs to the last entry from user mode, not to the kernel's stack. On x86-64 alone.
+    pub entries: bool,
     /// Calls to leave out: mistakes that the hunt should find.
     pub skips: Vec<Skip>,
     /// The kernel's functions that hand out frames. With them, reuse (C1) is judged, too.
@@ -135,8 +137,9 @@ impl Hunt {
         if let Some(aggressive) = self.aggressive {
             // `env` starts it, so that the printed command line is complete.
             let (seed, findings, lazy) = (self.seed, self.findings, u8::from(self.lazy_unmap));
-            let (hold, nmi) = (self.hold, self.nmi);
-            let setting = format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy} {hold} {nmi}");
+            let (hold, nmi, entries) = (self.hold, self.nmi, u8::from(self.entries));
+            let setting =
+                format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy} {hold} {nmi} {entries}");
             let skip = |skip: &Skip| {
                 let Range { start, end } = skip.caller;
                 format!("{:x} {start:x} {end:x} {:x}", skip.function, skip.value)
@@ -188,6 +191,7 @@ mod tests {
             lazy_unmap: true,
             hold: 0,
             nmi: 64,
+            entries: true,
             skips: vec![Skip { function: 0x10, caller: 0x20..0x30, value: 1 }],
             sources: Vec::new(),
             more: vec!["-s".into()],
@@ -195,7 +199,7 @@ mod tests {
         let shown = hunt.command(Path::new("emulator")).unwrap().shown();
         assert!(
             shown.starts_with(
-                "env 'QUELL_HUNT=7 9 2 1 0 64' 'QUELL_SKIP=10 20 30 1' emulator -machine q35 "
+                "env 'QUELL_HUNT=7 9 2 1 0 64 1' 'QUELL_SKIP=10 20 30 1' emulator -machine q35 "
             ),
             "{shown}"
         );
