@@ -70,7 +70,8 @@ fn commands(text: &str) -> Vec<String> {
             let of_ours = options == "--release " || options.contains("quell-cli");
             of_ours.then_some(rest)
         })?;
-        let rest = rest.split(['>', ';']).next()?;
+        // Of a command in several lines, only the first one is tried.
+        let rest = rest.split(['>', ';', '\\']).next()?;
         // The author left a part out.
         let whole = !rest.contains('…') && !rest.contains("...");
         whole.then(|| rest.split_whitespace().collect::<Vec<_>>().join(" "))
