@@ -38,7 +38,7 @@ pub fn perform(mut say: impl FnMut(&Event)) -> anyhow::Result<()> {
     for (number, line) in list.lines().enumerate() {
         let program: Program =
             serde_json::from_str(line).with_context(|| format!("program {number}"))?;
-        say(&Event::Starts { program: number });
+        say(&Event::Starts { program: number, name: program.name.clone() });
         let begin = Instant::now();
         let how = run(&program).unwrap_or_else(|error| ExitKind::Never(format!("{error:#}")));
         let output = fs::read(OUTPUT).unwrap_or_default();

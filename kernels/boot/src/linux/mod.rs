@@ -18,6 +18,7 @@ pub use conformance::{Check, CheckOutcomes, Conformance};
 pub use make::{Flavour, RULES};
 pub use soak::{ProgramResult, Soak};
 
+use crate::versus;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -54,6 +55,39 @@ enum Step {
     /// Run Linux's self-tests of memory management and stress-ng's stressors with the engine on, repeat those that
     /// fail with it off, and print failures and kernel complaints that only the engine causes. Minutes to hours
     Soak(Soak),
+    /// Write initial files that run these programs on any Linux, for `quell hunt --initrd`
+    Programs(Programs),
+}
+
+#[derive(Args)]
+struct Programs {
+    /// The file to write
+    file: PathBuf,
+    /// The image of the kernel, whose modules are packed, too [default: Debian's, which is fetched]
+    #[arg(long, value_name = "IMAGE")]
+    kernel: Option<PathBuf>,
+    /// How long each stressor runs, in seconds of the machine
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seconds: u64,
+    /// Only programs that have one of these texts in their name: `--only cow,--mremap`
+    #[arg(long, value_name = "TEXTS", value_delimiter = ',', allow_hyphen_values = true)]
+    only: Vec<String>,
+}
+
+impl Programs {
+    fn run(self) -> anyhow::Result<()> {
+        let kernel = versus::linux::find(self.kernel.as_deref(), None, true)?;
+        let packed = programs::pack(&self.only, self.seconds)?;
+        for what in &packed.skipped {
+            eprintln!("SKIPPED: {what}");
+        }
+        let (guest, list) = (versus::linux::guest()?, &packed.programs);
+        let archive = versus::linux::initial_files(&kernel, &guest, &[], list, &packed.files)?;
+        std::fs::write(&self.file, archive)
+            .with_context(|| format!("writing {}", self.file.display()))?;
+        println!("{} programs for {}", list.len(), kernel.image.display());
+        Ok(())
+    }
 }
 
 #[derive(Args)]
@@ -125,6 +159,7 @@ fn run(step: Step) -> anyhow::Result<bool> {
         Step::Series(series) => series.run()?,
         Step::Conformance(conformance) => return conformance.run(),
         Step::Soak(soak) => return soak.run(),
+        Step::Programs(programs) => programs.run()?,
     }
     Ok(true)
 }

@@ -254,16 +254,14 @@ fn compile(_: &Lock, name: &str) -> anyhow::Result<PathBuf> {
 
 /// Builds the self-tests of memory management and returns their folder.
 ///
-/// We don't touch Debian's source: the tree with the engine has the same tests, and their build leaves a file there.
+/// Their build leaves a file in the tree, so they have one of their own.
 fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
     let missing = missing(&LIBRARIES);
     if !missing.is_empty() {
         bail!("missing Debian packages: {}", missing.join(" "));
     }
-    let source = directory().join("tree");
-    if !source.join("Makefile").is_file() {
-        bail!("{} is missing: `build debug` makes it from {}", source.display(), tree::PACKAGE);
-    }
+    let source = directory().join("tree-of-selftests");
+    tree::link(&tree::fetch(lock)?, &source)?;
     let source = source.canonicalize()?;
     let folder = directory().join("selftests");
     std::fs::create_dir_all(&folder)?;

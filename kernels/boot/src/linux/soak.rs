@@ -71,7 +71,7 @@ pub struct Soak {
     #[arg(long)]
     pub counted: bool,
     /// Boot in this emulator, which counts instructions, and lets one CPU run at a time. For example, in the machine of
-    /// `quell hunt`: QUELL_HUNT='1 9 1 1 0 0 0' (seed, how aggressive, findings, lazy unmap, hold, NMIs, entries) and the
+    /// `quell hunt`: QUELL_HUNT='1 9 1 1 0-0 0 0 0' (seed, how aggressive, findings, lazy unmap, hold, NMIs, entries, boot) and the
     /// path that `quell hunt --setup` prints
     #[arg(long, value_name = "FILE")]
     pub emulator: Option<PathBuf>,
@@ -361,7 +361,7 @@ fn ended(
     numbers: &[usize],
     splats: &mut Splats,
 ) -> Option<ProgramResult> {
-    if let Event::Starts { program } = event {
+    if let Event::Starts { program, .. } = event {
         *running = Some(program);
     } else if let Event::Ended { how, milliseconds, passed, failed, last, .. } = event {
         let (program, splats) = (numbers[running.take()?], splats.take());
@@ -602,11 +602,11 @@ mod tests {
             failed: Vec::new(),
             last: Vec::new(),
         };
-        assert!(event(Event::Starts { program: 1 }, &mut splats).is_none());
+        assert!(event(Event::Starts { program: 1, name: String::new() }, &mut splats).is_none());
         splats.line("BUG: Bad page state in process x  pfn:00001");
         let ran = event(end(), &mut splats).unwrap();
         assert_eq!((ran.program, ran.splats.len()), (4, 1));
-        event(Event::Starts { program: 2 }, &mut splats);
+        event(Event::Starts { program: 2, name: String::new() }, &mut splats);
         assert!(event(end(), &mut splats).unwrap().splats.is_empty());
     }
 }

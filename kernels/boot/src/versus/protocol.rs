@@ -118,6 +118,7 @@ pub enum Event {
     Starts {
         /// The program's place among the programs, from 0.
         program: usize,
+        name: String,
     },
     /// A program has ended.
     Ended {
