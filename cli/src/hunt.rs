@@ -1,6 +1,7 @@
 //! `quell hunt`: boots any kernel on TLBs that do their worst.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -74,10 +75,11 @@ pub struct HuntArgs {
     /// CALLER. Needs --symbols; may be repeated
     #[arg(long, value_name = "FUNCTION[=VALUE][@CALLER]", conflicts_with = "plain")]
     skip: Vec<String>,
-    /// Hold CPUs now and then, each time for a random number of turns of the others, up to this one: between an
-    /// interrupt and its handler, after a switch, and anywhere else. A hypervisor does so with virtual CPUs
-    #[arg(long, default_value_t = 0, value_name = "TURNS", value_parser = clap::value_parser!(u32).range(0..=100_000))]
-    hold: u32,
+    /// Hold CPUs now and then: between an interrupt and its handler, after a switch, on the way into idle, and anywhere
+    /// else. A hypervisor does so with virtual CPUs. A held CPU misses from 1 up to TURNS turns of the others, or from
+    /// LEAST: `64-64` is always 64
+    #[arg(long, default_value = "0", value_name = "[LEAST-]TURNS", value_parser = turns)]
+    hold: RangeInclusive<u32>,
     /// Interrupt CPUs with NMIs now and then: before a load of CR3, when they halt, and up to this many instructions
     /// after an interrupt, a load of CR3, or anything else. Also gives the CPUs performance counters whose overflow sends
     /// them, for profilers that read user memory in NMIs. On x86_64 alone
@@ -88,6 +90,9 @@ pub struct HuntArgs {
     /// not by the frame on the kernel's stack. For kernels that keep the user's registers elsewhere. On x86_64 alone
     #[arg(long, conflicts_with = "plain")]
     entries: bool,
+    /// Judge break-before-make also before user mode first runs. On aarch64 alone
+    #[arg(long, conflicts_with = "plain")]
+    boot: bool,
     /// Stop after this many findings
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     findings: u32,
@@ -135,9 +140,10 @@ impl HuntArgs {
             seed: self.seed,
             aggressive: (!self.plain).then_some(self.aggressive),
             findings: self.findings,
-            hold: self.hold,
+            hold: self.hold.clone(),
             nmi: self.nmi,
             entries: self.entries,
+            boot: self.boot,
             lazy_unmap: self.lazy_unmap || own,
             skips: Vec::new(),
             sources: Vec::new(),
@@ -167,6 +173,20 @@ impl HuntArgs {
     }
 }
 
+/// Reads `TURNS` or `LEAST-TURNS`.
+fn turns(text: &str) -> Result<RangeInclusive<u32>, String> {
+    const MOST: u32 = 100_000;
+    let number = |text: &str| text.parse().ok().filter(|turns: &u32| *turns <= MOST);
+    let (least, most) = match text.split_once('-') {
+        Some((least, most)) => (number(least), number(most)),
+        None => (number(text).map(|most| most.min(1)), number(text)),
+    };
+    match (least, most) {
+        (Some(least), Some(most)) if least <= most && (least > 0 || most == 0) => Ok(least..=most),
+        _ => Err(format!("expected 0 to {MOST}, or two such numbers as in `8-64`")),
+    }
+}
+
 /// Returns a hint at the file beside this one with the nearest name, or at our own kernel.
 fn near_file(file: &Path) -> String {
     let folder = match file.parent() {
@@ -192,11 +212,14 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     let Some(kernel) = &args.kernel else {
         return Ok(ExitCode::SUCCESS);
     };
-    if args.arch != Target::X86_64 {
-        for (given, option) in [(args.nmi > 0, "--nmi"), (args.entries, "--entries")] {
-            if given {
-                return Err(usage(format_args!("{option} is for x86_64 alone")));
-            }
+    let x86 = Target::X86_64;
+    for (given, option, arch) in [
+        (args.nmi > 0, "--nmi", x86),
+        (args.entries, "--entries", x86),
+        (args.boot, "--boot", Target::Aarch64),
+    ] {
+        if given && args.arch != arch {
+            return Err(usage(format_args!("{option} is for {} alone", arch.arch().name())));
         }
     }
     let (mut hunt, symbols) = args.hunt(kernel)?;
@@ -237,8 +260,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
                     }
                 }
                 Ok(Event::Hunted(these)) => counts = Some(these),
-                // Our own kernel prints other events, too.
-                Err(_) if !args.json && is_failure(event) => show(event),
+                Err(_) if !args.json => show_guest(event),
                 Err(_) => {}
             }
         }
@@ -294,11 +316,24 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns whether our own kernel reports by this event that it failed.
-fn is_failure(event: &serde_json::Value) -> bool {
-    match event["event"].as_str() {
+/// Shows an event of the guest: a failure of our own kernel, or a program that starts or fails.
+fn show_guest(event: &serde_json::Value) {
+    let has_failed = match event["event"].as_str() {
         Some("test") => event["passed"] == false,
+        Some("starts") => {
+            note!("running {}", event["name"].as_str().unwrap_or_default());
+            false
+        }
+        Some("ended") => {
+            if event["how"] != serde_json::json!({ "code": 0 }) {
+                note!("  it ended with {}", event["how"]);
+            }
+            false
+        }
         kind => kind == Some("failed") || kind == Some("watchdog"),
+    };
+    if has_failed {
+        show(event);
     }
 }
 
@@ -306,7 +341,8 @@ fn is_failure(event: &serde_json::Value) -> bool {
 fn summary(counts: &Counts, seconds: f64) -> String {
     format!(
         "nothing found in {seconds:.1} s: {} translations reused, {} filled speculatively; CPUs held {} times, {} NMIs; \
-         {} of {} changes judged, frames freed or handed out {} times; {} stale accesses allowed",
+         {} of {} changes judged, frames freed or handed out {} times; {} accesses of devices judged; {} stale accesses \
+         allowed",
         counts.hits,
         counts.guesses,
         counts.holds,
@@ -314,6 +350,7 @@ fn summary(counts: &Counts, seconds: f64) -> String {
         counts.returned,
         counts.changes,
         counts.handed,
+        counts.dma,
         counts.stale
     )
 }

@@ -349,7 +349,41 @@ static void do_exec(void)
 	waitpid(child, NULL, 0);
 }
 
+#ifdef __aarch64__
+/* Sixteen pages that the kernel maps with one contiguous set of entries. One of them gets fewer rights. */
+static void do_contiguous(void)
+{
+	size_t set = 16 * PAGE;
+	char *at;
+
+	set_file("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled", "always");
+	at = mmap(NULL, 2 * set, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(at != MAP_FAILED, "mmap");
+	at = (char *)(((uintptr_t)at + set - 1) & -set);
+	for (size_t page = 0; page < set; page += PAGE)
+		at[page] = 1;
+	must(!mprotect(at + PAGE, PAGE, PROT_READ), "mprotect");
+	set_file("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled", "never");
+}
+#endif
+
 #ifdef __x86_64__
+/* A disk behind an IOMMU reads and writes memory whose addresses for devices are used again and again. */
+static void do_disk(void)
+{
+	int disk = open("/dev/nvme0n1", O_RDWR | O_DIRECT);
+
+	must(disk >= 0, "/dev/nvme0n1");
+	for (int round = 0; round < 64; round++) {
+		char *at = memory(SIZE);
+
+		must(pwrite(disk, at, SIZE, round * SIZE) == (ssize_t)SIZE, "write");
+		must(pread(disk, at, SIZE, round * SIZE) == (ssize_t)SIZE, "read");
+		munmap(at, SIZE);
+	}
+	close(disk);
+}
+
 /*
  * Takes a block of memory that has our pages offline, and brings it back. It must be movable: `movablecore=` on the
  * kernel's command line. The last block may have a hole, and stays online then. Arm's kernel keeps all memory from boot.
@@ -477,7 +511,9 @@ static const struct {
 	{ "unshare", do_unshare }, { "tables", do_tables },     { "switch", do_switch },
 	{ "lazy", do_lazy },       { "split", do_split },       { "exec", do_exec },
 #ifdef __x86_64__
-	{ "nmi", do_nmi, "nmi" },
+	{ "disk", do_disk, "/dev/nvme0n1" }, { "nmi", do_nmi, "nmi" },
+#else
+	{ "contiguous", do_contiguous, "/sys/kernel/mm/transparent_hugepage/hugepages-64kB" },
 #endif
 };
 

@@ -22,6 +22,7 @@ lazy     switch_mm_irqs_off@__flush_smp_call_function_queue
 split    flush_tlb_mm_range@deferred_split_scan
 exec     flush_tlb_mm_range@relocate_vma_down
 offline  arch_tlbbatch_flush@offline_pages
+disk     cache_tag_flush_range@__iommu_dma_unmap
 nmi      nmi_uaccess_okay=1@perf_callchain_user'
 
 flushes_aarch64='
@@ -38,7 +39,9 @@ uffd     tlbi@mwriteprotect_range
 unshare  tlbi@hugetlb_change_protection
 tables   tlbi@__arm64_sys_munmap
 split    tlbi@deferred_split_scan
-exec     tlbi@relocate_vma_down'
+exec     tlbi@relocate_vma_down
+contiguous tlbi@contpte_convert
+munmap   dsb-stores@__arm64_sys_munmap'
 
 # Leaves out one flush at a time, and prints a table of what was found. Then hunts with no flush left out. Takes a list
 # of calls and what to leave out, and the calls to try: all if there is none. Returns 1 if a flush was missed, or
@@ -54,7 +57,8 @@ hunt_plants() {
         with=()
         [ "$call" != nmi ] || with=("${nmis[@]}")
         output=$(hunt "$call" --skip "$flush" "${with[@]}" 2>&1) || true
-        found=$(sed -n 's/^  changed by CPU [0-9]* at 0x[0-9a-f]* \([a-z_0-9]*\).*/`\1`/p' <<<"$output" | head -n1)
+        found=$(sed -n 's/^  changed by CPU [0-9]* at 0x[0-9a-f]* \([a-z_0-9]*\).*/`\1`/p
+                        s/^C3: device .*/the IOMMU/p' <<<"$output" | head -n1)
         if [ -z "$found" ]; then
             failed=1
             found="**missed**: $(tail -n1 <<<"$output")"

@@ -142,6 +142,8 @@ typedef struct Kept {
     uint64_t made;
     Change *change;
     Reuse *reuse;
+    /* Its entry leads elsewhere already: it was not broken before it was made. */
+    bool unbroken;
 } Kept;
 
 typedef struct Table {
@@ -175,7 +177,9 @@ typedef struct Hoard {
 
 static struct {
     int on; /* 0 before the first look at the environment, then -1 or 1 */
-    unsigned aggressive, most, lazy_unmap, hold, nmi, entries;
+    unsigned aggressive, most, lazy_unmap, hold_least, hold, nmi, entries, boot;
+    /* User mode has run. */
+    bool booted;
     /* The turns that each CPU still misses, and the instructions that it ran since it was last held or could have been. */
     unsigned held[256];
     uint64_t ran[256];
@@ -195,7 +199,7 @@ static struct {
     GHashTable *returns; /* where calls of sources return to */
     GHashTable *frames; /* frame and level, see `key_of` -> how many kept translations lead there */
     uint64_t skipped, handed, reused;
-    uint64_t walks, hits, guesses, stale, spurious, changes, returned, reloads, holds, nmis;
+    uint64_t walks, hits, guesses, stale, spurious, changes, returned, reloads, holds, nmis, dma;
 } hunt;
 
 static uint64_t draw(void)
@@ -261,6 +265,12 @@ static bool any_word(CPUArchState *env, vaddr from, bool (*each)(CPUArchState *,
 static void may_hold(CPUState *cs, unsigned rarity);
 static void watch_below(hwaddr at, int level, vaddr va, unsigned entries);
 static void watch_reachable(CPUState *cs);
+static Kept *keep(CPUState *cs, const Kept *made);
+static uint64_t guest_pc(CPUState *cs, uintptr_t ra);
+static vaddr address_of(const Table *table, ram_addr_t slot);
+static int copy_stack(CPUArchState *env, uint64_t *to);
+static void through(Hoard *hoard, ram_addr_t slot, int level, vaddr va, void (*each)(Kept *, void *), void *with);
+static void report(CPUState *cs, const char *access, const char *mode, vaddr addr, uint64_t pc, const Kept *kept);
 
 #ifdef TARGET_X86_64
 #include "hunt-x86.c.inc"
@@ -338,10 +348,10 @@ static void print_end(void)
             "quell: {\"event\":\"hunted\",\"walks\":%" PRIu64 ",\"hits\":%" PRIu64 ",\"guesses\":%" PRIu64
             ",\"stale\":%" PRIu64 ",\"changes\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"tables\":%u,\"found\":%u"
             ",\"spurious\":%" PRIu64 ",\"reloads\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"holds\":%" PRIu64 ",\"nmis\":%" PRIu64
-            ",\"handed\":%" PRIu64 ",\"reused\":%" PRIu64 "}\n",
+            ",\"handed\":%" PRIu64 ",\"reused\":%" PRIu64 ",\"dma\":%" PRIu64 "}\n",
             hunt.walks, hunt.hits, hunt.guesses, hunt.stale, hunt.changes, hunt.returned,
             g_hash_table_size(hunt.tables), hunt.found, hunt.spurious, hunt.reloads, hunt.skipped, hunt.holds, hunt.nmis,
-            hunt.handed, hunt.reused);
+            hunt.handed, hunt.reused, hunt.dma);
 }
 
 /* Reads QUELL_SKIP: "function caller caller_end value", four hexadecimal numbers each, separated by commas. */
@@ -386,7 +396,7 @@ static void read_sources(void)
     hunt.frames = g_hash_table_new(NULL, NULL);
 }
 
-/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap hold nmi entries", seven numbers. */
+/* Reads QUELL_HUNT: "seed aggressive findings lazy_unmap least-hold nmi entries boot". */
 static bool enabled(void)
 {
     const char *text;
@@ -400,11 +410,11 @@ static bool enabled(void)
     if (!text) {
         return false;
     }
-    if (sscanf(text, "%llu %u %u %u %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap, &hunt.hold,
-               &hunt.nmi, &hunt.entries) != 7
-        || hunt.aggressive > 9) {
-        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected seven numbers: seed, 0 to 9, findings, 0 or 1, turns,"
-                " instructions, 0 or 1\n", text);
+    if (sscanf(text, "%llu %u %u %u %u-%u %u %u %u", &seed, &hunt.aggressive, &hunt.most, &hunt.lazy_unmap,
+               &hunt.hold_least, &hunt.hold, &hunt.nmi, &hunt.entries, &hunt.boot) != 9
+        || hunt.aggressive > 9 || hunt.hold_least > hunt.hold) {
+        fprintf(stderr, "quell-hunt: QUELL_HUNT=\"%s\": expected seed, 0 to 9, findings, 0 or 1, least-most turns,"
+                " instructions, 0 or 1, 0 or 1\n", text);
         exit(2);
     }
     if (!icount_enabled()) {
@@ -512,7 +522,7 @@ static Kept *copy_of(const Kept *made)
     return kept;
 }
 
-static void keep(CPUState *cs, const Kept *made)
+static Kept *keep(CPUState *cs, const Kept *made)
 {
     Kept *kept = copy_of(made);
 
@@ -520,6 +530,7 @@ static void keep(CPUState *cs, const Kept *made)
     count_frame(kept, 1);
     g_hash_table_replace(made->global ? hunt.hoard[cs->cpu_index].global : loaded(cs)->pages,
                          key_of(made->va, made->leaf), kept);
+    return kept;
 }
 
 /* Keeps the entry of one level, through which a walk reached a table, unless one is kept already. */
@@ -713,6 +724,12 @@ static void through(Hoard *hoard, ram_addr_t slot, int level, vaddr va, void (*e
     }
 }
 
+/* Returns the first address that an entry of a table translates. */
+static vaddr address_of(const Table *table, ram_addr_t slot)
+{
+    return table->va | (((slot & ~TARGET_PAGE_MASK) >> 3) << shift_of(table->level));
+}
+
 static void count_one(Kept *kept, void *with)
 {
     ++*(unsigned *)with;
@@ -763,7 +780,7 @@ static void end_entry(CPUState *cs)
 static void begin_change(CPUState *by, ram_addr_t slot, uint64_t old, const Table *table, uintptr_t ra)
 {
     CPUArchState *env = by->env_ptr;
-    vaddr va = table->va | (((slot & ~TARGET_PAGE_MASK) >> 3) << shift_of(table->level));
+    vaddr va = address_of(table, slot);
     unsigned count = 0;
     Change *change = g_hash_table_lookup(hunt.newest, (void *)(uintptr_t)slot);
     CPUState *cs;
@@ -836,6 +853,7 @@ void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra)
     if (!enabled() || !(table = g_hash_table_lookup(hunt.tables, (void *)(uintptr_t)page))) {
         return;
     }
+    settle();
     /* No walk came here for long: the page is no table any more. */
     if (++table->unused > 4096) {
         g_hash_table_remove(hunt.tables, (void *)(uintptr_t)page);
@@ -844,6 +862,8 @@ void hunt_store(CPUState *cs, ram_addr_t ram, unsigned size, uintptr_t ra)
     host = qemu_map_ram_ptr(NULL, page);
     for (ram_addr_t slot = ram & ~7ull; slot < ram + size && slot < page + TARGET_PAGE_SIZE; slot += 8) {
         uint64_t old = ldq_le_p(host + (slot - page));
+
+        note_store(cs, slot, table, ra);
         if (is_present(old)) {
             begin_change(cs, slot, old, table, ra);
         } else if (table->level > 1) {
@@ -861,6 +881,23 @@ static void print_words(const char *name, const uint64_t *words, int count)
     fputc(']', stderr);
 }
 
+static void print_reuse(const Reuse *reuse)
+{
+    fprintf(stderr, ",\"reused\":{\"cpu\":%d,\"pc\":%" PRIu64 ",\"at\":%" PRIu64, reuse->cpu, reuse->pc, reuse->at);
+    print_words("stack", reuse->stack, reuse->words);
+    fputc('}', stderr);
+}
+
+static void end_report(void)
+{
+    fputs("}\n", stderr);
+    if (++hunt.found >= hunt.most) {
+        print_end();
+        fflush(NULL);
+        _exit(FOUND);
+    }
+}
+
 /* Reports a finding. Without a change or a reuse, the translation is that of another address space. */
 static void report(CPUState *cs, const char *access, const char *mode, vaddr addr, uint64_t pc, const Kept *kept)
 {
@@ -874,7 +911,7 @@ static void report(CPUState *cs, const char *access, const char *mode, vaddr add
             "quell: {\"event\":\"finding\",\"clause\":\"%s\",\"access\":\"%s\",\"mode\":\"%s\",\"cpu\":%d,"
             "\"address\":%" PRIu64 ",\"pc\":%" PRIu64 ",\"then\":%" PRIu64 ",\"now\":%" PRIu64 ",\"level\":%d,"
             "\"tag\":%u,\"made\":%" PRIu64 ",\"global\":%s,\"speculative\":%s,\"nmi\":%s,\"at\":%" PRIu64,
-            kept->to_table ? "C6" : kept->reuse ? "C1" : change ? "C3" : "C5", access, mode, cs->cpu_index, (uint64_t)addr, pc,
+            kept->unbroken ? "break-before-make" : kept->to_table ? "C6" : kept->reuse ? "C1" : change ? "C3" : "C5", access, mode, cs->cpu_index, (uint64_t)addr, pc,
             kept->value[kept->leaf], tables.value[translated && !kept->to_table ? tables.leaf : kept->leaf], kept->leaf,
             kept->tag, kept->made, kept->global ? "true" : "false", kept->speculative ? "true" : "false",
             in_nmi(env) ? "true" : "false", now());
@@ -887,18 +924,10 @@ static void report(CPUState *cs, const char *access, const char *mode, vaddr add
         fputc('}', stderr);
     }
     if (kept->reuse) {
-        fprintf(stderr, ",\"reused\":{\"cpu\":%d,\"pc\":%" PRIu64 ",\"at\":%" PRIu64, kept->reuse->cpu, kept->reuse->pc,
-                kept->reuse->at);
-        print_words("stack", kept->reuse->stack, kept->reuse->words);
-        fputc('}', stderr);
+        print_reuse(kept->reuse);
     }
     print_words("stack", stack, copy_stack(env, stack));
-    fputs("}\n", stderr);
-    if (++hunt.found >= hunt.most) {
-        print_end();
-        fflush(NULL);
-        _exit(FOUND);
-    }
+    end_report();
 }
 
 typedef struct Marking {
@@ -1021,6 +1050,8 @@ void hunt_user(CPUState *cs)
     if (!enabled() || !in_user(env) || !covered(env)) {
         return;
     }
+    settle();
+    hunt.booted = true;
     judge_loaded(cs);
     end_entry(cs);
     if (hunt.grown) {
@@ -1143,6 +1174,7 @@ void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found)
     if (walk(env, addr, &made) && found) {
         keep(cs, &made);
         watch(&made);
+        keep_neighbours(cs, &made);
     } else {
         faulted(cs, addr);
         return;
@@ -1159,7 +1191,7 @@ void hunt_walked(CPUState *cs, vaddr addr, int mmu_idx, bool found)
 static void may_hold(CPUState *cs, unsigned rarity)
 {
     if (hunt.hold && covered(cs->env_ptr) && draw() % (9 * rarity) < hunt.aggressive) {
-        hunt.held[cs->cpu_index] = 1 + draw() % hunt.hold;
+        hunt.held[cs->cpu_index] = hunt.hold_least + draw() % (hunt.hold - hunt.hold_least + 1);
         hunt.holds++;
         cpu_exit(cs);
     }
@@ -1185,6 +1217,14 @@ void hunt_may_hold(CPUState *cs)
     if (enabled()) {
         may_hold(cs, 16);
         nmi_ready(cs);
+    }
+}
+
+void hunt_halts(CPUState *cs)
+{
+    if (enabled()) {
+        may_hold(cs, 16);
+        nmi_halts(cs);
     }
 }
 
@@ -1260,11 +1300,12 @@ static void reuse_in(CPUState *cs, GHashTable *table, hwaddr from, hwaddr to, Re
     }
 }
 
-static bool is_kept(hwaddr from, hwaddr to)
+/* Returns whether a kept translation, counted in a table by frame and level, leads to one of these frames. */
+static bool leads_to_any(GHashTable *frames, hwaddr from, hwaddr to)
 {
     for (hwaddr frame = from; frame < to; frame += TARGET_PAGE_SIZE) {
         for (int level = 1; level <= LEAF_LEVELS; level++) {
-            if (g_hash_table_contains(hunt.frames, key_of(frame, level))) {
+            if (g_hash_table_contains(frames, key_of(frame, level))) {
                 return true;
             }
         }
@@ -1272,16 +1313,30 @@ static bool is_kept(hwaddr from, hwaddr to)
     return false;
 }
 
+#ifdef TARGET_X86_64
+#include "hunt-dma.c.inc"
+#else
+static bool kept_by_devices(hwaddr from, hwaddr to)
+{
+    return false;
+}
+
+static void reuse_by_devices(hwaddr from, hwaddr to, const Reuse *reuse)
+{
+}
+#endif
+
 /* The kernel frees or hands out so many frames, by the function or instruction at `pc`. */
 static void hand_out(CPUState *cs, uint64_t pc, hwaddr from, uint64_t number)
 {
     CPUArchState *env = cs->env_ptr;
     hwaddr to = from + MIN(number, 1 << 18) * TARGET_PAGE_SIZE;
+    bool by_devices = kept_by_devices(from, to);
     CPUState *other;
     Reuse *reuse;
 
     hunt.handed++;
-    if (!is_kept(from, to)) {
+    if (!by_devices && !leads_to_any(hunt.frames, from, to)) {
         return;
     }
     reuse = g_new0(Reuse, 1);
@@ -1290,6 +1345,9 @@ static void hand_out(CPUState *cs, uint64_t pc, hwaddr from, uint64_t number)
     reuse->pc = pc;
     reuse->at = now();
     reuse->words = copy_stack(env, reuse->stack);
+    if (by_devices) {
+        reuse_by_devices(from, to, reuse);
+    }
     CPU_FOREACH(other) {
         Hoard *hoard = &hunt.hoard[other->cpu_index];
 

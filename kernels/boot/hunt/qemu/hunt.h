@@ -67,11 +67,18 @@ void hunt_may_hold(CPUState *cs);
 /* Returns whether the CPU is held, so that it misses this turn. */
 bool hunt_holds(CPUState *cs);
 
-/* The CPU halts. An NMI may wake it at once. */
+/* The CPU halts. It may be held, so that it wakes late, or an NMI may wake it at once. */
 void hunt_halts(CPUState *cs);
 /* The registers of performance counters, which exist with NMIs. Others are 0 and stay so. */
 uint64_t hunt_counter(CPUState *cs, uint32_t number);
 void hunt_set_counter(CPUState *cs, uint32_t number, uint64_t value);
+
+/* The IOMMU keeps a translation to this address, for its record of it. `mask` has 0 for the bits of an offset. */
+void hunt_dma_keep(const void *entry, hwaddr address, hwaddr mask);
+/* The IOMMU drops a translation. Frees its record. */
+void hunt_dma_drop(void *entry);
+/* A device uses a kept translation. It leads to `then`; the tables lead to `now_there`, or nowhere: -1. */
+void hunt_dma(const void *entry, unsigned device, uint64_t address, bool writes, hwaddr then, hwaddr now_there);
 
 /* The time for decisions of QEMU that change a run: instructions instead of nanoseconds. */
 int64_t hunt_clock(void);

@@ -45,21 +45,27 @@ pub struct Counts {
     pub nmis: u64,
     /// The times that the kernel freed or handed out frames, if the hunt knows where.
     pub handed: u64,
+    /// Accesses of devices through translations that the IOMMU kept.
+    pub dma: u64,
     /// Kept translations of these frames. They are lawful as long as no CPU can use them, for example
     /// under a PCID that will be flushed before it is loaded.
     pub reused: u64,
 }
 
-/// A CPU used, or could use, a translation of a frame that was freed or has a new owner (C1), one that the kernel had removed (C3), a
-/// table that it had removed (C6), or a translation of another address space (C5). Times are instructions of all CPUs.
+/// A CPU or a device used, or a CPU could use, a translation of a frame that was freed or has a new owner (C1), one that
+/// the kernel had removed (C3), a table that it had removed (C6), or a translation of another address space (C5). Times
+/// are instructions of all CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Finding {
     /// The clause of the contract.
     pub clause: String,
-    /// The kind of access: load, store or fetch; "any" if the CPU is in user mode and holds the translation.
+    /// The kind of access: load, store or fetch; "any" if the CPU is in user mode and holds the translation; read or
+    /// write by a device.
     pub access: String,
-    /// The mode of the access: user or kernel.
+    /// The mode of the access: user, kernel, or device.
     pub mode: String,
+    /// The device that accessed, by its bus, number and function.
+    pub device: Option<String>,
     /// The CPU that accessed.
     pub cpu: u32,
     /// The address.
@@ -160,6 +166,9 @@ impl Finding {
     /// Describes the finding in a few lines, for a machine of this architecture. Callers are stack words that point into
     /// functions, so some may be left over from earlier calls.
     pub fn show(&self, symbols: &Symbols, target: Target) -> String {
+        if let Some(device) = &self.device {
+            return self.show_device(device, symbols);
+        }
         let access = match self.access.as_str() {
             "any" => format!("{} mode may access", self.mode),
             made if self.nmi => format!("{} {made} by an NMI handler at", self.mode),
@@ -170,6 +179,7 @@ impl Finding {
             (Some(_), _, _) => "a translation of a frame that was freed or has a new owner",
             (None, None, _) => "a translation of another address space",
             (None, Some(_), "C6") => "a page-table page that was removed",
+            (None, Some(_), "break-before-make") => "a translation whose entry leads elsewhere already",
             (None, Some(_), _) => "a translation that was removed",
         };
         let unasked = match self.speculative {
@@ -211,20 +221,54 @@ impl Finding {
             let _ = writeln!(text, "  changed by CPU {cpu} at {}", symbols.show(*pc));
             callers(&mut text, symbols, stack);
         }
-        if let Some(FrameReuse { cpu, pc, at, stack }) = &self.reused {
-            let before = since(*at);
-            let by = symbols.show(*pc);
-            let _ = writeln!(
-                text,
-                "  freed or handed out by CPU {cpu}, {before} instructions before, by {by}"
-            );
-            callers(&mut text, symbols, stack);
+        if let Some(reused) = &self.reused {
+            reused.show(&mut text, self.at, symbols);
         }
         let _ = writeln!(text, "  held by CPU {} at {}", self.cpu, symbols.show(self.pc));
         if self.mode == "kernel" {
             callers(&mut text, symbols, &self.stack);
         }
         text
+    }
+}
+
+impl Finding {
+    /// Describes the access of a device, through a translation that its IOMMU kept.
+    fn show_device(&self, device: &str, symbols: &Symbols) -> String {
+        let through = match self.reused {
+            Some(_) => "a translation of a frame that was freed or has a new owner",
+            None => "a translation that was removed",
+        };
+        let place = |entry: u64| match entry & 1 {
+            0 => "nowhere".to_owned(),
+            _ => format!("to {:#x}", entry & !1),
+        };
+        let mut text = format!(
+            "{}: device {device}: {} at {:#x} through {through}\n  kept for {} instructions\n  \
+             leads {}; the IOMMU's tables lead {} now\n",
+            self.clause,
+            self.access,
+            self.address,
+            self.at.saturating_sub(self.made),
+            place(self.then),
+            place(self.now)
+        );
+        if let Some(reused) = &self.reused {
+            reused.show(&mut text, self.at, symbols);
+        }
+        text
+    }
+}
+
+impl FrameReuse {
+    fn show(&self, text: &mut String, now: u64, symbols: &Symbols) {
+        let FrameReuse { cpu, pc, at, stack } = self;
+        let (before, by) = (now.saturating_sub(*at), symbols.show(*pc));
+        let _ = writeln!(
+            text,
+            "  freed or handed out by CPU {cpu}, {before} instructions before, by {by}"
+        );
+        callers(text, symbols, stack);
     }
 }
 
@@ -301,6 +345,21 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn a_report_names_the_device_that_accessed() {
+        let line = r#"{"event":"finding","clause":"C3","access":"write","mode":"device","device":"00:03.0","cpu":0,
+            "address":8192,"pc":0,"then":12289,"now":16385,"level":1,"tag":0,"made":50,"global":false,
+            "speculative":false,"nmi":false,"at":90,"stack":[]}"#;
+        let Ok(Event::Finding(finding)) = serde_json::from_str(line) else {
+            panic!("a finding");
+        };
+        assert_eq!(
+            finding.show(&Symbols::default(), Target::X86_64),
+            "C3: device 00:03.0: write at 0x2000 through a translation that was removed\n  kept for 40 instructions\n  \
+             leads to 0x3000; the IOMMU's tables lead to 0x4000 now\n"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::Arch;
 use crate::qemu::{Command, Machine};
 use clap::ValueEnum;
 use std::ffi::OsString;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 /// An architecture whose kernels can be hunted in.
@@ -62,12 +62,14 @@ pub struct Hunt {
     pub findings: u32,
     /// Whether the kernel keeps stale translations of clean pages on purpose. Then reads through them are lawful.
     pub lazy_unmap: bool,
-    /// The most turns of the others that a held CPU misses. 0 holds none.
-    pub hold: u32,
+    /// The turns of the others that a held CPU misses, at least and at most. `0..=0` holds none.
+    pub hold: RangeInclusive<u32>,
     /// NMIs come fewer than this many instructions after an interrupt or a switch. 0 sends none.
     pub nmi: u32,
     /// Whether a change belongs to the last entry from user mode, not to the kernel's stack. On x86-64 alone.
     pub entries: bool,
+    /// Whether break-before-make is judged before user mode runs, too.
+    pub boot: bool,
     /// Calls to leave out: mistakes that the hunt should find.
     pub skips: Vec<Skip>,
     /// The kernel's functions that hand out frames. With them, reuse (C1) is judged, too.
@@ -91,13 +93,13 @@ pub struct Skip {
 fn instructions(target: Target) -> &'static [(&'static str, u64)] {
     match target {
         Target::X86_64 => &[("cr3", 1), ("invlpg", 2), ("invpcid", 3)],
-        Target::Aarch64 => &[("tlbi", 1), ("dsb", 2)],
+        Target::Aarch64 => &[("tlbi", 1), ("dsb", 2), ("dsb-stores", 3)],
     }
 }
 
 impl Skip {
     /// Reads `FUNCTION@CALLER`, or `FUNCTION` for all its calls. `cr3`, `invlpg` and `invpcid` are instructions on
-    /// x86-64, `tlbi` and `dsb` on AArch64. With `FUNCTION=VALUE`, the function returns that number instead of 0.
+    /// x86-64, `tlbi`, `dsb` and `dsb-stores` on AArch64. With `FUNCTION=VALUE`, the function returns that number instead of 0.
     ///
     /// # Errors
     /// If a name isn't that of exactly one function, or the value no number.
@@ -137,9 +139,11 @@ impl Hunt {
         if let Some(aggressive) = self.aggressive {
             // `env` starts it, so that the printed command line is complete.
             let (seed, findings, lazy) = (self.seed, self.findings, u8::from(self.lazy_unmap));
-            let (hold, nmi, entries) = (self.hold, self.nmi, u8::from(self.entries));
-            let setting =
-                format!("QUELL_HUNT={seed} {aggressive} {findings} {lazy} {hold} {nmi} {entries}");
+            let (least, most, nmi) = (self.hold.start(), self.hold.end(), self.nmi);
+            let (entries, boot) = (u8::from(self.entries), u8::from(self.boot));
+            let setting = format!(
+                "QUELL_HUNT={seed} {aggressive} {findings} {lazy} {least}-{most} {nmi} {entries} {boot}"
+            );
             let skip = |skip: &Skip| {
                 let Range { start, end } = skip.caller;
                 format!("{:x} {start:x} {end:x} {:x}", skip.function, skip.value)
@@ -189,9 +193,10 @@ mod tests {
             aggressive: Some(9),
             findings: 2,
             lazy_unmap: true,
-            hold: 0,
+            hold: 8..=64,
             nmi: 64,
             entries: true,
+            boot: false,
             skips: vec![Skip { function: 0x10, caller: 0x20..0x30, value: 1 }],
             sources: Vec::new(),
             more: vec!["-s".into()],
@@ -199,7 +204,7 @@ mod tests {
         let shown = hunt.command(Path::new("emulator")).unwrap().shown();
         assert!(
             shown.starts_with(
-                "env 'QUELL_HUNT=7 9 2 1 0 64 1' 'QUELL_SKIP=10 20 30 1' emulator -machine q35 "
+                "env 'QUELL_HUNT=7 9 2 1 8-64 64 1 0' 'QUELL_SKIP=10 20 30 1' emulator -machine q35 "
             ),
             "{shown}"
         );
