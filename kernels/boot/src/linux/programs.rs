@@ -173,7 +173,7 @@ impl ProgramImage {
             match places.iter().find(|file| file.is_file()) {
                 Some(file) => self.add(&format!("/sbin/{name}"), file)?,
                 None => self.skipped.push(format!(
-                    "{name} is missing: e2fsprogs, xfsprogs, btrfs-progs, dosfstools and util-linux have such programs"
+                    "{name} is missing: e2fsprogs, xfsprogs, btrfs-progs, dosfstools, f2fs-tools, bcachefs-tools and util-linux have such programs"
                 )),
             }
         }

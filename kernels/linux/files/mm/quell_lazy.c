@@ -98,6 +98,7 @@ static const char * const mistakes[] = {
 	[PENDING_IS_SEEN] = "LinuxPendingUnseen",
 	[FRAMES_ARE_REUSED] = "LinuxFrameUnclaimed",
 	[NMIS_ASK] = "LinuxNmiUnasked",
+	[FILE_SYSTEMS_OPT_IN] = "LinuxAnyFileSystem",
 };
 
 static unsigned int left_out __ro_after_init;
@@ -378,7 +379,7 @@ static bool quell_is_fit(struct address_space *mapping)
 	struct inode *inode = mapping->host;
 
 	if (!inode || !S_ISREG(inode->i_mode) || mapping_exiting(mapping) ||
-	    !(inode->i_sb->s_type->fs_flags & FS_FLUSHES_DEFERRED))
+	    (!(inode->i_sb->s_type->fs_flags & FS_FLUSHES_DEFERRED) && quell_keeps(FILE_SYSTEMS_OPT_IN)))
 		return false;
 	set_bit(QUELL_AS_FIT, &mapping->flags);
 	/* Pairs with quell_lazy_unfit(). */
