@@ -73,6 +73,8 @@ void hunt_halts(CPUState *cs);
 uint64_t hunt_counter(CPUState *cs, uint32_t number);
 void hunt_set_counter(CPUState *cs, uint32_t number, uint64_t value);
 
+/* Returns whether this machine hunts. */
+bool hunt_is_on(void);
 /* The IOMMU keeps a translation to this address, for its record of it. `mask` has 0 for the bits of an offset. */
 void hunt_dma_keep(const void *entry, hwaddr address, hwaddr mask);
 /* The IOMMU drops a translation. Frees its record. */

@@ -179,7 +179,9 @@ impl Finding {
             (Some(_), _, _) => "a translation of a frame that was freed or has a new owner",
             (None, None, _) => "a translation of another address space",
             (None, Some(_), "C6") => "a page-table page that was removed",
-            (None, Some(_), "break-before-make") => "a translation whose entry leads elsewhere already",
+            (None, Some(_), "break-before-make") => {
+                "a translation whose entry leads elsewhere already"
+            }
             (None, Some(_), _) => "a translation that was removed",
         };
         let unasked = match self.speculative {
