@@ -3,21 +3,23 @@
 //! A program on each CPU but the first reads pages of one address space, again and again; the first CPU unmaps and
 //! protects them. [`stale`] writes a special word into a frame after its unmapping: a program that reads it has used a
 //! stale translation. [`cost`] measures with the clock of an emulator that counts one nanosecond for each instruction.
-//! With the feature `conformance` it runs quell's conformance suite instead ([`conformance`]). Lines that begin with
-//! `trial:` are for the program that started the machine.
+//! With the feature `conformance` it runs quell's conformance suite instead ([`conformance`]), and with `calls` system
+//! calls for `quell hunt` ([`calls`]). Lines that begin with `trial:` are for the program that started the machine.
 
 #![no_std]
 #![no_main]
 extern crate alloc;
 
+#[cfg(feature = "calls")]
+mod calls;
 #[cfg(feature = "conformance")]
 mod conformance;
-#[cfg(not(feature = "conformance"))]
+#[cfg(not(any(feature = "calls", feature = "conformance")))]
 mod cost;
 mod pinned;
 #[cfg(not(feature = "conformance"))]
 mod program;
-#[cfg(not(feature = "conformance"))]
+#[cfg(not(any(feature = "calls", feature = "conformance")))]
 mod stale;
 #[cfg(not(feature = "conformance"))]
 mod world;
@@ -29,13 +31,15 @@ fn kernel_main() {
     pinned::start(|| {
         #[cfg(feature = "conformance")]
         conformance::run();
-        #[cfg(not(feature = "conformance"))]
+        #[cfg(feature = "calls")]
+        calls::run();
+        #[cfg(not(any(feature = "calls", feature = "conformance")))]
         measure();
         ostd::power::poweroff(ostd::power::ExitCode::Success);
     });
 }
 
-#[cfg(not(feature = "conformance"))]
+#[cfg(not(any(feature = "calls", feature = "conformance")))]
 fn measure() {
     cost::switches();
     let world = world::World::start();

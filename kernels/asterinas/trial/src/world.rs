@@ -11,12 +11,13 @@ use ostd::mm::{
     CachePolicy, FrameAllocOptions, PAGE_SIZE, PageFlags, PageProperty, UFrame, Vaddr, VmIo,
     VmSpace,
 };
-use ostd::task::disable_preempt;
+use ostd::task::{Task, disable_preempt};
 use ostd::user::{ReturnReason, UserMode};
 
-const TEXT: Vaddr = 0x40_0000;
+/// The address of the program.
+pub const TEXT: Vaddr = 0x40_0000;
 /// A page that stays mapped, which idle programs read. The pages under test follow it.
-const STAYS: Vaddr = 0x1000_0000;
+pub const STAYS: Vaddr = 0x1000_0000;
 /// The first page under test.
 const PAGES: Vaddr = STAYS + PAGE_SIZE;
 
@@ -79,7 +80,8 @@ impl World {
         world
     }
 
-    fn map_at(&self, start: Vaddr, frames: &[UFrame], property: PageProperty) {
+    /// Maps frames from this address on.
+    pub fn map_at(&self, start: Vaddr, frames: &[UFrame], property: PageProperty) {
         let guard = disable_preempt();
         let range = start..start + frames.len() * PAGE_SIZE;
         let mut cursor = self.space.cursor_mut(&guard, &range).expect("a range");
@@ -109,6 +111,7 @@ impl World {
     }
 
     /// Returns the number of stale reads since the last call.
+    #[cfg(not(feature = "calls"))]
     pub fn stale(&self) -> usize {
         STALE.swap(0, SeqCst)
     }
@@ -125,6 +128,8 @@ fn read() {
         let pages = READ.load(SeqCst);
         user.context_mut().set_r14(pages);
         match user.execute(|| READ.load(SeqCst) != pages) {
+            // ostd frees frames when each CPU has switched to another task.
+            ReturnReason::KernelEvent if cfg!(feature = "calls") => Task::yield_now(),
             ReturnReason::KernelEvent => {}
             ReturnReason::UserSyscall => {
                 STALE.fetch_add(1, SeqCst);

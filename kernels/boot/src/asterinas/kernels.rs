@@ -68,6 +68,9 @@ pub const CONFORMANCE: Kernel = Kernel {
     ..TRIAL
 };
 
+/// The trial kernel with system calls that `quell hunt` judges, instead of measuring.
+pub const CALLS: Kernel = Kernel { suffix: "-calls", arguments: &["--features=calls"], ..TRIAL };
+
 /// Runs ostd's own unit tests. Tests that must panic unwind, and their runner catches that. The delivered library
 /// doesn't support unwinding.
 pub const UNIT: Kernel = Kernel {

@@ -11,7 +11,7 @@ use crate::edits::Edits;
 use crate::toolchain::Toolchain;
 use crate::{Arch, qemu, toolchain};
 use clap::Parser;
-use kernels::{CONFORMANCE, Flusher, TRIAL, UNIT};
+use kernels::{CALLS, CONFORMANCE, Flusher, TRIAL, UNIT};
 use machine::{Measurement, Suite, TestResults};
 use serde::Serialize;
 use serde_json::json;
@@ -40,6 +40,9 @@ struct Arguments {
     /// Instead run ostd's own unit tests, with its own flusher and with quell, and quell's conformance suite in ostd
     #[arg(long)]
     tests: bool,
+    /// Only build kernels whose programs make calls, for `quell hunt`, and print their paths
+    #[arg(long)]
+    calls: bool,
     /// Only make the port's edits in a copy of ostd's sources of one's own, and end
     #[arg(long, value_name = "FOLDER")]
     apply: Option<PathBuf>,
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
     let outcome = match &arguments.apply {
         Some(folder) => apply(folder),
         None => match Tools::find() {
+            Ok(tools) if arguments.calls => build_calls(&tools),
             Ok(tools) if arguments.tests => test(&arguments, &tools),
             Ok(tools) => compare(&arguments, &tools),
             Err(missing) if arguments.strict => Err(missing),
@@ -87,6 +91,14 @@ fn apply(folder: &Path) -> anyhow::Result<ExitCode> {
     let engine = kernels::engine()?;
     Edits::read(&home.join("port.toml"), &[("QUELL", &engine)])?.apply(folder, &home)?;
     println!("{}: now uses quell", folder.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build_calls(tools: &Tools) -> anyhow::Result<ExitCode> {
+    for flusher in Flusher::BOTH {
+        let (_, image) = kernels::make(&CALLS, flusher, tools)?;
+        println!("{}: {}", flusher.name(), image.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
