@@ -190,6 +190,18 @@ mod tests {
     }
 
     #[test]
+    fn the_file_for_asterinas_names_methods_of_a_trait() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/hunt/kernels/asterinas.toml");
+        // As `rustc_demangle` returns them; the lines of a map are split at spaces.
+        let allocator = "<osdk_frame_allocator::FrameAllocator as ostd::mm::frame::allocator::GlobalFrameAllocator>";
+        let methods = [(0x1000, "alloc"), (0x2000, "dealloc")];
+        let kernel = Symbols::of(methods.map(|(at, name)| (at, format!("{allocator}::{name}"))));
+        let sources = FrameSource::read(path, &kernel, Target::X86_64).unwrap();
+        let settings: Vec<_> = sources.iter().map(FrameSource::setting).collect();
+        assert_eq!(settings, ["1000 0 1000 2 2 1 2", "2000 0 1000 6 2 0 2"]);
+    }
+
+    #[test]
     fn the_number_of_frames_has_one_of_three_units() {
         let kernel = symbols("1000 t f\n2000 t g\n");
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn our_files_are_added_and_the_digest_is_stable() {
         let added = edits().unwrap().added(ours()).unwrap();
-        assert_eq!(added.len(), 5);
+        assert_eq!(added.len(), 6);
         assert!(added.iter().all(|(from, _)| from.is_file()), "{added:?}");
         assert_eq!(digest(Target::X86_64).unwrap(), digest(Target::X86_64).unwrap());
         assert_ne!(digest(Target::X86_64).unwrap(), digest(Target::Aarch64).unwrap());

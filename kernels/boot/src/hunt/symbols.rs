@@ -41,6 +41,12 @@ impl Symbols {
         Ok(Symbols(functions))
     }
 
+    /// Returns functions with these addresses and names.
+    #[cfg(test)]
+    pub(super) fn of<const N: usize>(functions: [(u64, String); N]) -> Self {
+        Symbols(functions.into())
+    }
+
     /// Returns the function that contains an address, and the offset in it.
     pub fn find(&self, address: u64) -> Option<(&str, u64)> {
         let after = self.0.partition_point(|(start, _)| *start <= address);
