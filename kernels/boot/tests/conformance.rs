@@ -88,8 +88,7 @@ fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
         seconds: 1,
         only: vec![program.into()],
         forget: forget.map(String::from),
-        // On f2fs, which needs minutes if instructions are counted, no part depends on time.
-        counted: !program.contains(" on "),
+        counted: true,
         emulator: None,
         minutes: 30,
         json: false,
