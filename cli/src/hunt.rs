@@ -53,7 +53,7 @@ pub struct HuntArgs {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: u16,
     /// Give the machine this many megabytes of memory
-    #[arg(long, default_value_t = 512, value_name = "MB", value_parser = clap::value_parser!(u32).range(128..=2048))]
+    #[arg(long, default_value_t = 512, value_name = "MB", value_parser = clap::value_parser!(u32).range(128..=16_384))]
     memory: u32,
     /// Set the seed of all random choices: when CPUs alternate, which translations TLBs keep. The same seed repeats
     /// the same run
