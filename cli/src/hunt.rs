@@ -318,22 +318,13 @@ pub fn run(args: HuntArgs) -> anyhow::Result<ExitCode> {
 
 /// Shows an event of the guest: a failure of our own kernel, or a program that starts or fails.
 fn show_guest(event: &serde_json::Value) {
-    let has_failed = match event["event"].as_str() {
-        Some("test") => event["passed"] == false,
-        Some("starts") => {
-            note!("running {}", event["name"].as_str().unwrap_or_default());
-            false
-        }
-        Some("ended") => {
-            if event["how"] != serde_json::json!({ "code": 0 }) {
-                note!("  it ended with {}", event["how"]);
-            }
-            false
-        }
-        kind => kind == Some("failed") || kind == Some("watchdog"),
-    };
-    if has_failed {
-        show(event);
+    match event["event"].as_str() {
+        Some("test") if event["passed"] == false => show(event),
+        Some("failed" | "watchdog") => show(event),
+        Some("starts") => note!("running {}", event["name"].as_str().unwrap_or_default()),
+        Some("ended") if event["how"]["code"] != 0 => note!("  it ended with {}", event["how"]),
+        // Other events are no failures.
+        Some(_) | None => {}
     }
 }
 

@@ -58,6 +58,8 @@ fn tests_that_documents_name_exist() {
 
 /// Returns the commands in a document: lines of code blocks, and text in code font.
 fn commands(text: &str) -> Vec<String> {
+    // A command may go on in the next line.
+    let text = text.split("\\\n").map(str::trim).collect::<Vec<_>>().join(" ");
     let blocks = text.split("\n```").skip(1).step_by(2).flat_map(str::lines);
     let indented = text.lines().filter(|line| line.starts_with("    "));
     let lines = blocks.chain(indented).map(str::trim);
@@ -70,8 +72,7 @@ fn commands(text: &str) -> Vec<String> {
             let of_ours = options == "--release " || options.contains("quell-cli");
             of_ours.then_some(rest)
         })?;
-        // Of a command in several lines, only the first one is tried.
-        let rest = rest.split(['>', ';', '\\']).next()?;
+        let rest = rest.split(['>', ';']).next()?;
         // The author left a part out.
         let whole = !rest.contains('…') && !rest.contains("...");
         whole.then(|| rest.split_whitespace().collect::<Vec<_>>().join(" "))

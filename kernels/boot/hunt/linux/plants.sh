@@ -1,4 +1,12 @@
-# Sourced by `run` and `run-debian`, which define `hunt CALL OPTION ...`.
+# Sourced by `run` and `run-debian`, which define `hunt CALL OPTION ...`, and by `run-mutants`.
+
+# Compiles calls.c and packs it as initial files, FOLDER/root.cpio.
+pack_calls() {
+    local compiler=$1 folder=$2
+    mkdir -p "$folder/root"/{proc,sys,dev}
+    "$compiler" -O1 -Wall -static -pthread -o "$folder/root/init" kernels/boot/hunt/linux/calls.c
+    (cd "$folder/root" && find init proc sys dev | cpio --quiet -o -H newc) >"$folder/root.cpio"
+}
 
 # A call of calls.c, and what to leave out: FUNCTION@CALLER, or INSTRUCTION@FUNCTION. With FUNCTION=VALUE@CALLER, the
 # function that is left out returns VALUE.

@@ -911,7 +911,8 @@ static void report(CPUState *cs, const char *access, const char *mode, vaddr add
             "quell: {\"event\":\"finding\",\"clause\":\"%s\",\"access\":\"%s\",\"mode\":\"%s\",\"cpu\":%d,"
             "\"address\":%" PRIu64 ",\"pc\":%" PRIu64 ",\"then\":%" PRIu64 ",\"now\":%" PRIu64 ",\"level\":%d,"
             "\"tag\":%u,\"made\":%" PRIu64 ",\"global\":%s,\"speculative\":%s,\"nmi\":%s,\"at\":%" PRIu64,
-            kept->unbroken ? "break-before-make" : kept->to_table ? "C6" : kept->reuse ? "C1" : change ? "C3" : "C5", access, mode, cs->cpu_index, (uint64_t)addr, pc,
+            kept->unbroken ? "break-before-make" : kept->to_table ? "C6" : kept->reuse ? "C1" : change ? "C3" : "C5",
+            access, mode, cs->cpu_index, (uint64_t)addr, pc,
             kept->value[kept->leaf], tables.value[translated && !kept->to_table ? tables.leaf : kept->leaf], kept->leaf,
             kept->tag, kept->made, kept->global ? "true" : "false", kept->speculative ? "true" : "false",
             in_nmi(env) ? "true" : "false", now());
@@ -1053,7 +1054,9 @@ void hunt_user(CPUState *cs)
     settle();
     hunt.booted = true;
     judge_loaded(cs);
-    end_entry(cs);
+    if (hunt.entries) {
+        end_entry(cs);
+    }
     if (hunt.grown) {
         CPUState *each;
 

@@ -68,7 +68,7 @@ pub const CONFORMANCE: Kernel = Kernel {
     ..TRIAL
 };
 
-/// The trial kernel with system calls that `quell hunt` judges, instead of measuring.
+/// The trial kernel whose programs unmap and protect pages by system calls, for `quell hunt`. It measures nothing.
 pub const CALLS: Kernel = Kernel { suffix: "-calls", arguments: &["--features=calls"], ..TRIAL };
 
 /// Runs ostd's own unit tests. Tests that must panic unwind, and their runner catches that. The delivered library

@@ -174,16 +174,7 @@ impl Finding {
             made if self.nmi => format!("{} {made} by an NMI handler at", self.mode),
             made => format!("{} {made} at", self.mode),
         };
-        let through = match (&self.reused, &self.changed, self.clause.as_str()) {
-            (Some(_), _, "C6") => "a page-table page that was freed or has a new owner",
-            (Some(_), _, _) => "a translation of a frame that was freed or has a new owner",
-            (None, None, _) => "a translation of another address space",
-            (None, Some(_), "C6") => "a page-table page that was removed",
-            (None, Some(_), "break-before-make") => {
-                "a translation whose entry leads elsewhere already"
-            }
-            (None, Some(_), _) => "a translation that was removed",
-        };
+        let through = self.through();
         let unasked = match self.speculative {
             true => " (filled speculatively)",
             false => "",
@@ -232,15 +223,24 @@ impl Finding {
         }
         text
     }
-}
 
-impl Finding {
+    /// Describes what the access went through.
+    fn through(&self) -> &'static str {
+        match (&self.reused, &self.changed, self.clause.as_str()) {
+            (Some(_), _, "C6") => "a page-table page that was freed or has a new owner",
+            (Some(_), _, _) => "a translation of a frame that was freed or has a new owner",
+            (None, None, "C5") => "a translation of another address space",
+            (None, Some(_), "C6") => "a page-table page that was removed",
+            (None, Some(_), "break-before-make") => {
+                "a translation whose entry leads elsewhere already"
+            }
+            (None, _, _) => "a translation that was removed",
+        }
+    }
+
     /// Describes the access of a device, through a translation that its IOMMU kept.
     fn show_device(&self, device: &str, symbols: &Symbols) -> String {
-        let through = match self.reused {
-            Some(_) => "a translation of a frame that was freed or has a new owner",
-            None => "a translation that was removed",
-        };
+        let through = self.through();
         let place = |entry: u64| match entry & 1 {
             0 => "nowhere".to_owned(),
             _ => format!("to {:#x}", entry & !1),

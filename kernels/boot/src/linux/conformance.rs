@@ -36,8 +36,8 @@ pub struct Conformance {
     #[arg(long, value_name = "RULE")]
     pub forget: Option<String>,
     /// Boot in this emulator, which counts instructions, and lets one CPU run at a time. For example, in the machine of
-    /// `quell hunt`: QUELL_HUNT='1 9 1 1 0-0 0 0 0' (seed, how aggressive, findings, lazy unmap, hold, NMIs, entries, boot) and the
-    /// path that `quell hunt --setup` prints
+    /// `quell hunt`: QUELL_HUNT='1 9 1 1 0-0 0 0 0' (seed, how aggressive, findings, lazy unmap, hold, NMIs, entries,
+    /// boot) and the path that `quell hunt --setup` prints
     #[arg(long, value_name = "FILE")]
     pub emulator: Option<PathBuf>,
     /// How many minutes a boot may take

@@ -173,7 +173,8 @@ impl ProgramImage {
             match places.iter().find(|file| file.is_file()) {
                 Some(file) => self.add(&format!("/sbin/{name}"), file)?,
                 None => self.skipped.push(format!(
-                    "{name} is missing: e2fsprogs, xfsprogs, btrfs-progs, dosfstools, f2fs-tools, bcachefs-tools and util-linux have such programs"
+                    "{name} is missing: e2fsprogs, xfsprogs, btrfs-progs, dosfstools, f2fs-tools, bcachefs-tools and \
+                     util-linux have such programs"
                 )),
             }
         }
@@ -254,7 +255,7 @@ fn compile(_: &Lock, name: &str) -> anyhow::Result<PathBuf> {
 
 /// Builds the self-tests of memory management and returns their folder.
 ///
-/// Their build leaves a file in the tree, so they have one of their own.
+/// Their build writes a file into its source tree, so we build them in a copy.
 fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
     let missing = missing(&LIBRARIES);
     if !missing.is_empty() {
